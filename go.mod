@@ -1,0 +1,3 @@
+module github.com/ration-go/ration
+
+go 1.26
