@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"time"
 )
 
 // waiterState says what has become of a waiter. It is guarded by the lock of
@@ -20,15 +21,16 @@ const (
 // A waiter is one goroutine's place in a waitQueue, and the bed it sleeps in.
 //
 // Its life: newWaiter, pushBack under the owner's lock, then receive from ready
-// (beside whatever else ends the wait), and free once it is out of the queue.
+// (beside whatever else ends the wait), and discharge once it is out of the
+// queue.
 //
 //  1. There is a token in ready, or on its way there, if and only if the state
 //     has left waiting and the token has not been received yet. So ready, which
 //     has room for one, never blocks its sender.
 //  2. Whoever wakes a waiter decides under the owner's lock and sends after
 //     unlocking. A waiter that ends its wait for another reason, and finds that
-//     it has been woken meanwhile, must receive the token before it frees
-//     itself: until then the waker still reads it.
+//     it has been woken meanwhile, must receive the token before the node is
+//     recycled: until then the waker still reads it.
 //  3. The node is recycled between waits; the channel never is. A channel
 //     belongs to the testing/synctest bubble it was made in, and handing it on
 //     through a process-wide pool would kill the next bubble that gets it.
@@ -51,8 +53,30 @@ func newWaiter(n, now int64) *waiter {
 	return w
 }
 
-// free recycles w. Nothing may refer to it any more (2).
-func (w *waiter) free() {
+// sleep parks until w is woken, done is closed or timeout fires (nil channels
+// never do), and reports whether w was woken, that is, whether it has received
+// its token.
+func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken bool) {
+	if done == nil && timeout == nil {
+		<-w.ready // a receive costs half a select
+		return true
+	}
+	select {
+	case <-w.ready:
+		return true
+	case <-done:
+	case <-timeout:
+	}
+	return false
+}
+
+// discharge recycles w, which must have left the queue. If it has been woken
+// and has not received its token, it does so first (2); then nothing refers to
+// it any more.
+func (w *waiter) discharge(tokenless bool) {
+	if !tokenless {
+		<-w.ready
+	}
 	*w = waiter{}
 	waiterNodes.Put(w)
 }
