@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -36,12 +37,15 @@ func (s *Semaphore) acquireSlow(ctx context.Context, n int64) error {
 	}
 	done := ctx.Done()
 	for {
-		woken := w.sleep(done, nil)
+		woken, final := w.sleep(done, nil)
+		if woken && !final {
+			s.linger(n)
+		}
 		cause := ctx.Err() // asked here, since it may be user code
 		if !woken && cause == nil {
 			cause = context.Canceled // a foreign context that does not keep its word
 		}
-		if over, err := s.wakeUp(w, woken, cause); over {
+		if over, err := s.wakeUp(w, woken, final, cause); over {
 			return err
 		}
 	}
@@ -55,12 +59,15 @@ func (s *Semaphore) acquireWithin(n int64, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
-		woken := w.sleep(nil, timer.C)
+		woken, final := w.sleep(nil, timer.C)
+		if woken && !final {
+			s.linger(n)
+		}
 		var cause error
 		if !woken {
 			cause = errTimedOut
 		}
-		if over, err := s.wakeUp(w, woken, cause); over {
+		if over, err := s.wakeUp(w, woken, final, cause); over {
 			return err == nil
 		}
 	}
@@ -91,6 +98,7 @@ func (s *Semaphore) releaseSlow(n int64) {
 		}
 	}
 
+	now := s.clock.now()
 	var wake wakeList
 	s.mu.Lock()
 	balance := s.freeze()
@@ -98,7 +106,7 @@ func (s *Semaphore) releaseSlow(n int64) {
 	if n <= held {
 		balance += n
 	}
-	s.settle(balance, &wake)
+	s.settleAt(now, balance, &wake)
 	s.mu.Unlock()
 	if n > held {
 		panic(fmt.Sprintf("ration: Semaphore.Release: %d permits released, %d held", n, held))
@@ -169,7 +177,7 @@ func (s *Semaphore) join(n int64) (*waiter, error) {
 		}
 	}
 	now := s.clock.now()
-	var w *waiter
+	w, queued := newWaiter(n, now), false // made early, to hold the lock for less
 	var wake wakeList
 	s.mu.Lock()
 	balance := s.freeze()
@@ -182,8 +190,8 @@ func (s *Semaphore) join(n int64) (*waiter, error) {
 	case s.maxWaiters > 0 && s.queue.len >= s.maxWaiters:
 		err = ErrQueueFull
 	default:
-		w = newWaiter(n, now)
 		s.queue.pushBack(w)
+		queued = true
 	}
 	if err != nil {
 		s.rejected++
@@ -191,6 +199,10 @@ func (s *Semaphore) join(n int64) (*waiter, error) {
 	s.settleAt(now, balance, &wake)
 	s.mu.Unlock()
 	wake.wake()
+	if !queued {
+		w.recycle(false)
+		w = nil
+	}
 	return w, err
 }
 
@@ -210,9 +222,9 @@ func (s *Semaphore) admit(n int64) error {
 // wakeUp is what a waiter does after each sleep, woken or driven by cause, the
 // end of its context or time. It reports whether the wait is over, and how it
 // ended; w is then recycled.
-func (s *Semaphore) wakeUp(w *waiter, woken bool, cause error) (over bool, err error) {
-	if s.fair && woken && cause == nil && w.state == granted {
-		w.discharge(true) // nobody is invited here, so a token means that the state is final
+func (s *Semaphore) wakeUp(w *waiter, woken, final bool, cause error) (over bool, err error) {
+	if final && cause == nil && w.state == granted {
+		w.recycle(false)
 		return true, nil
 	}
 
@@ -221,7 +233,7 @@ func (s *Semaphore) wakeUp(w *waiter, woken bool, cause error) (over bool, err e
 	state := w.state
 	if state == granted && (cause == nil || cause == errTimedOut) {
 		s.mu.Unlock()
-		w.discharge(woken)
+		w.recycle(!woken)
 		return true, nil
 	}
 
@@ -261,10 +273,26 @@ func (s *Semaphore) wakeUp(w *waiter, woken bool, cause error) (over bool, err e
 	s.mu.Unlock()
 	wake.wake()
 	if over {
-		w.discharge(woken || state == waiting)
+		w.recycle(!woken && state != waiting)
 	}
 	return over, cause
 }
+
+// linger is what an invited waiter does if the permits have gone meanwhile: it
+// lets others run a few turns, still invited, before it gives up and sleeps. If
+// it slept at once, the next release would have to wake it again, most likely
+// for nothing again, and pay for that at every release instead of one
+// compare-and-swap.
+func (s *Semaphore) linger(n int64) {
+	for range lingerTurns {
+		if w := s.word.Load(); n <= w>>flagBits || w&gated != 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+const lingerTurns = 8
 
 // leave takes w out of the queue and, with it, its invitation.
 func (s *Semaphore) leave(w *waiter) {
@@ -354,7 +382,7 @@ func (s *Semaphore) settleAt(now, balance int64, wake *wakeList) {
 			wake.invited = head
 		}
 	}
-	if head != nil && s.headSince.Load() != head.since {
+	if head != nil && !s.fair && s.headSince.Load() != head.since {
 		s.headSince.Store(head.since)
 	}
 	s.word.Store(balance<<flagBits | s.word.Load()&resized | flags)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,64 +21,90 @@ const (
 
 // A waiter is one goroutine's place in a waitQueue, and the bed it sleeps in.
 //
-// Its life: newWaiter, pushBack under the owner's lock, then receive from ready
-// (beside whatever else ends the wait), and discharge once it is out of the
-// queue.
+// Its life: newWaiter, pushBack under the owner's lock, sleep as often as need
+// be, and recycle once it is out of the queue.
 //
-//  1. There is a token in ready, or on its way there, if and only if the state
-//     has left waiting and the token has not been received yet. So ready, which
-//     has room for one, never blocks its sender.
-//  2. Whoever wakes a waiter decides under the owner's lock and sends after
-//     unlocking. A waiter that ends its wait for another reason, and finds that
-//     it has been woken meanwhile, must receive the token before the node is
-//     recycled: until then the waker still reads it.
-//  3. The node is recycled between waits; the channel never is. A channel
+//  1. A waiter is called once for each time that its state leaves waiting:
+//     decided under the owner's lock, done after unlocking (wakeList).
+//  2. It may find out under the lock that it is going to be called, before it
+//     is. Then it has to wait for the call before the node is recycled, since
+//     until then the caller still uses it.
+//  3. ready holds a token only between a call that finds the waiter asleep and
+//     the waiter's receipt of it, so that it never blocks the caller.
+//  4. The node is recycled between waits; the channel never is. A channel
 //     belongs to the testing/synctest bubble it was made in, and handing it on
 //     through a process-wide pool would kill the next bubble that gets it.
 type waiter struct {
 	prev, next *waiter // queue links; next also links a wakeList
-	ready      chan struct{}
-	n          int64 // what it asks for
-	since      int64 // arrival, by the owner's clock
+	n          int64   // what it asks for
+	since      int64   // arrival, by the owner's clock
 	state      waiterState
 	err        error // set with refused
+
+	bed   atomic.Uint32 // up, asleep, called or dismissed
+	ready chan struct{} // made when the waiter first lies down
 }
+
+// Where a waiter is, between itself and its caller.
+const (
+	up        uint32 = iota // awake, and not called
+	asleep                  // waits for a token
+	called                  // woken to compete; it has to look at its state under the lock
+	dismissed               // woken for good; its state is final
+)
 
 var waiterNodes = sync.Pool{New: func() any { return new(waiter) }}
 
-// newWaiter costs one allocation, the channel.
 func newWaiter(n, now int64) *waiter {
 	w := waiterNodes.Get().(*waiter)
 	w.n, w.since = n, now
-	w.ready = make(chan struct{}, 1)
 	return w
 }
 
-// sleep parks until w is woken, done is closed or timeout fires (nil channels
-// never do), and reports whether w was woken, that is, whether it has received
-// its token.
-func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken bool) {
-	if done == nil && timeout == nil {
-		<-w.ready // a receive costs half a select
-		return true
+// call wakes w, or keeps it from falling asleep. What the caller wrote before is
+// visible to w after its sleep.
+func (w *waiter) call(how uint32) {
+	if w.bed.Swap(how) == asleep {
+		w.ready <- struct{}{}
 	}
-	select {
-	case <-w.ready:
-		return true
-	case <-done:
-	case <-timeout:
-	}
-	return false
 }
 
-// discharge recycles w, which must have left the queue. If it has been woken
-// and has not received its token, it does so first (2); then nothing refers to
-// it any more.
-func (w *waiter) discharge(tokenless bool) {
-	if !tokenless {
-		<-w.ready
+// sleep parks until w is called, done is closed or timeout fires (nil channels
+// never do). It reports whether w was called, and whether for good. The first
+// sleep of a waiter costs the one allocation of a wait.
+func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken, final bool) {
+	if w.ready == nil {
+		w.ready = make(chan struct{}, 1)
 	}
-	*w = waiter{}
+	if w.bed.CompareAndSwap(up, asleep) {
+		if done == nil && timeout == nil {
+			<-w.ready // a receive costs half a select
+		} else {
+			select {
+			case <-w.ready:
+			case <-done:
+				return false, false
+			case <-timeout:
+				return false, false
+			}
+		}
+	}
+	return true, w.bed.Swap(up) == dismissed
+}
+
+// recycle gives back the node of a waiter that has left the queue. If it is
+// going to be called, or has been and does not know yet, that comes first (2).
+func (w *waiter) recycle(expectCall bool) {
+	if expectCall {
+		if w.bed.Load() == asleep {
+			<-w.ready
+		} else {
+			w.sleep(nil, nil)
+		}
+	}
+	w.prev, w.next, w.err, w.ready = nil, nil, nil, nil
+	w.state = waiting
+	w.bed.Store(up)
 	waiterNodes.Put(w)
 }
 
@@ -154,14 +181,14 @@ func (l *wakeList) add(w *waiter) {
 	l.tail = w
 }
 
-// wake sends every waiter its token. The owner's lock must not be held.
+// wake calls every waiter. The owner's lock must not be held.
 func (l *wakeList) wake() {
 	for w := l.head; w != nil; {
-		next := w.next // w may be recycled as soon as it has its token
-		w.ready <- struct{}{}
+		next := w.next // w may be recycled as soon as it has been called
+		w.call(dismissed)
 		w = next
 	}
 	if l.invited != nil {
-		l.invited.ready <- struct{}{}
+		l.invited.call(called)
 	}
 }
