@@ -1,6 +1,12 @@
 package ration
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // The causes an operation of this package can fail with. They are reachable
 // with [errors.Is] through every wrapper this package puts around them.
@@ -19,4 +25,78 @@ var (
 	// capacities, 0 to [MaxPermits], or was asked for by a negative amount.
 	// Nothing was changed.
 	ErrCapacity = errors.New("ration: capacity out of range")
+
+	// ErrDuplicate says that a pool's open function returned a resource that is
+	// in the pool already. It is lent to nobody a second time.
+	ErrDuplicate = errors.New("ration: resource is in the pool already")
+
+	// ErrLeaseClosed says that a lease has ended: it was closed, discarded or
+	// detached.
+	ErrLeaseClosed = errors.New("ration: lease closed")
+
+	// ErrLeaseRevoked says that a lease was taken back by [Pool.Revoke].
+	ErrLeaseRevoked = errors.New("ration: lease revoked")
 )
+
+// An AcquireError is how an acquire of a [Pool] fails. It says what the pool
+// looked like then and who held it up. Err, the cause, is one of this package's
+// sentinels, the context's error, or what the pool's open function returned;
+// [errors.Is] and [errors.As] see through to it.
+type AcquireError struct {
+	Pool    string        // its name
+	Op      string        // what failed: "wait" for a permit, refusals at once included, "open", "check" or "rate"
+	Err     error         // why
+	Waited  time.Duration // since the acquire began
+	Stats   PoolStats     // of the pool, when it failed
+	Holders []LeaseInfo   // the oldest open leases, a few of them
+}
+
+func (e *AcquireError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ration: acquire%s: %s: %v after %v (%d of %d permits held, %d waiting",
+		poolName(e.Pool), e.Op, e.Err, e.Waited, e.Stats.Held, e.Stats.Capacity, e.Stats.Waiters)
+	writeHolders(&b, e.Holders)
+	b.WriteByte(')')
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *AcquireError) Unwrap() error { return e.Err }
+
+// A CloseError is how [Pool.Close] fails: its context ended while something was
+// still out.
+type CloseError struct {
+	Pool   string
+	Err    error       // the context's error
+	Leases []LeaseInfo // the open leases, oldest first; each is destroyed when it returns
+	Busy   int         // resources being opened, checked, reset or destroyed
+}
+
+func (e *CloseError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ration: close%s: %v (%d leases still out, %d resources busy",
+		poolName(e.Pool), e.Err, len(e.Leases), e.Busy)
+	writeHolders(&b, e.Leases)
+	b.WriteByte(')')
+	return b.String()
+}
+
+// Unwrap returns the context's error.
+func (e *CloseError) Unwrap() error { return e.Err }
+
+func poolName(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " " + strconv.Quote(name)
+}
+
+func writeHolders(b *strings.Builder, leases []LeaseInfo) {
+	for _, l := range leases {
+		fmt.Fprintf(b, "; lease %d", l.ID)
+		if l.Owner != "" {
+			fmt.Fprintf(b, " of %q", l.Owner)
+		}
+		fmt.Fprintf(b, ", held %v", l.Age)
+	}
+}

@@ -247,14 +247,7 @@ func (s *Semaphore) Drain() int64 { return s.TryAcquireUpTo(math.MaxInt64) }
 // same as closing once.
 func (s *Semaphore) Close() {
 	var wake wakeList
-	s.mu.Lock()
-	balance := s.freeze()
-	s.closed = true
-	for s.queue.head != nil {
-		s.refuse(s.queue.head, ErrClosed, &wake)
-	}
-	s.settle(balance, &wake)
-	s.mu.Unlock()
+	s.close(&wake)
 	wake.wake()
 }
 

@@ -4,9 +4,7 @@ package ration
 // It returns [ErrCapacity], having changed nothing, if n is negative or the
 // capacity would exceed [MaxPermits].
 func (s *Semaphore) Grow(n int64) error {
-	return s.resize(func(capacity int64) (int64, bool) {
-		return capacity + n, 0 <= n && n <= MaxPermits-capacity
-	})
+	return s.resizeAndWake(grown(n))
 }
 
 // Shrink lowers the capacity by n, at once and without waiting. If more permits
@@ -19,42 +17,58 @@ func (s *Semaphore) Grow(n int64) error {
 // A change of capacity costs O(waiters), to find the requests it makes too
 // large.
 func (s *Semaphore) Shrink(n int64) error {
-	return s.resize(func(capacity int64) (int64, bool) {
-		return capacity - n, 0 <= n && n <= capacity
-	})
+	return s.resizeAndWake(shrunk(n))
 }
 
 // Resize sets the capacity, as Grow or Shrink by the difference would. It
 // returns [ErrCapacity], having changed nothing, if capacity is negative or above
 // [MaxPermits].
 func (s *Semaphore) Resize(capacity int64) error {
-	return s.resize(func(int64) (int64, bool) {
-		return capacity, 0 <= capacity && capacity <= MaxPermits
-	})
+	return s.resizeAndWake(resizedTo(capacity))
 }
 
-// resize sets the capacity to what next makes of it, if next says that it may.
+// A newCapacity makes a capacity from the present one, and says whether it may.
+type newCapacity func(capacity int64) (int64, bool)
+
+func grown(n int64) newCapacity {
+	return func(capacity int64) (int64, bool) { return capacity + n, 0 <= n && n <= MaxPermits-capacity }
+}
+
+func shrunk(n int64) newCapacity {
+	return func(capacity int64) (int64, bool) { return capacity - n, 0 <= n && n <= capacity }
+}
+
+func resizedTo(capacity int64) newCapacity {
+	return func(int64) (int64, bool) { return capacity, 0 <= capacity && capacity <= MaxPermits }
+}
+
+func (s *Semaphore) resizeAndWake(next newCapacity) error {
+	var wake wakeList
+	err := s.resize(next, &wake)
+	wake.wake()
+	return err
+}
+
+// resize sets the capacity to what next makes of it, and leaves it to the
+// caller to wake whom that serves or refuses.
 //
 // Capacity and balance are two words, and Release judges the one by the other,
 // so they change while no fast path runs.
-func (s *Semaphore) resize(next func(capacity int64) (int64, bool)) error {
-	var wake wakeList
+func (s *Semaphore) resize(next newCapacity, wake *wakeList) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	old := s.capacity.Load()
 	capacity, ok := next(old)
 	if !ok {
-		s.mu.Unlock()
 		return ErrCapacity
 	}
 	balance := s.freeze() + capacity - old
 	s.capacity.Store(capacity)
 	s.word.Store(s.word.Load() ^ resized)
 	if capacity > 0 { // else paused: everybody waits, whatever they ask for
-		s.refuseLarger(capacity, &wake)
+		s.refuseLarger(capacity, wake)
 	}
-	s.settle(balance, &wake)
-	s.mu.Unlock()
-	wake.wake()
+	s.settle(balance, wake)
 	return nil
 }
 

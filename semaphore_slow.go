@@ -31,9 +31,15 @@ func (s *Semaphore) acquireSlow(ctx context.Context, n int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	_, err := s.acquireQueued(ctx, n)
+	return err
+}
+
+// acquireQueued acquires n permits and reports whether it was queued for them.
+func (s *Semaphore) acquireQueued(ctx context.Context, n int64) (queued bool, err error) {
 	w, err := s.join(n)
 	if w == nil {
-		return err
+		return false, err
 	}
 	done := ctx.Done()
 	for {
@@ -46,7 +52,7 @@ func (s *Semaphore) acquireSlow(ctx context.Context, n int64) error {
 			cause = context.Canceled // a foreign context that does not keep its word
 		}
 		if over, err := s.wakeUp(w, woken, final, cause); over {
-			return err
+			return true, err
 		}
 	}
 }
@@ -85,33 +91,36 @@ func (s *Semaphore) tryAcquireSlow(n int64) bool {
 
 func (s *Semaphore) releaseSlow(n int64) {
 	checkPermits("Release", n)
-	if n == 0 {
-		return
+	var wake wakeList
+	if held, ok := s.release(n, &wake); !ok {
+		panic(fmt.Sprintf("ration: Semaphore.Release: %d permits released, %d held", n, held))
 	}
+	wake.wake()
+}
+
+// release gives n permits back, unless fewer are held, and leaves it to the
+// caller to wake whom that serves.
+func (s *Semaphore) release(n int64, wake *wakeList) (held int64, ok bool) {
 	for {
 		w := s.word.Load()
 		if w&alarmed != 0 || n > s.capacity.Load()-w>>flagBits {
 			break // too many are only what they seem under the lock
 		}
 		if s.word.CompareAndSwap(w, w+n<<flagBits) {
-			return
+			return 0, true
 		}
 	}
-
 	now := s.clock.now()
-	var wake wakeList
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	balance := s.freeze()
-	held := s.capacity.Load() - balance
-	if n <= held {
+	held = s.capacity.Load() - balance
+	ok = n <= held
+	if ok {
 		balance += n
 	}
-	s.settleAt(now, balance, &wake)
-	s.mu.Unlock()
-	if n > held {
-		panic(fmt.Sprintf("ration: Semaphore.Release: %d permits released, %d held", n, held))
-	}
-	wake.wake()
+	s.settleAt(now, balance, wake)
+	return held, ok
 }
 
 // grab takes as many permits as are free, at least least (which is positive)
@@ -293,6 +302,18 @@ func (s *Semaphore) linger(n int64) {
 }
 
 const lingerTurns = 8
+
+// close does what Close does, but for waking those it has refused.
+func (s *Semaphore) close(wake *wakeList) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	balance := s.freeze()
+	s.closed = true
+	for s.queue.head != nil {
+		s.refuse(s.queue.head, ErrClosed, wake)
+	}
+	s.settle(balance, wake)
+}
 
 // leave takes w out of the queue and, with it, its invitation.
 func (s *Semaphore) leave(w *waiter) {

@@ -40,6 +40,7 @@ type waiter struct {
 	since      int64   // arrival, by the owner's clock
 	state      waiterState
 	err        error // set with refused
+	tag        any   // the owner's
 
 	bed   atomic.Uint32 // up, asleep, called or dismissed
 	ready chan struct{} // made when the waiter first lies down
@@ -102,7 +103,7 @@ func (w *waiter) recycle(expectCall bool) {
 			w.sleep(nil, nil)
 		}
 	}
-	w.prev, w.next, w.err, w.ready = nil, nil, nil, nil
+	w.prev, w.next, w.err, w.tag, w.ready = nil, nil, nil, nil, nil
 	w.state = waiting
 	w.bed.Store(up)
 	waiterNodes.Put(w)

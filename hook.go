@@ -1,0 +1,64 @@
+package ration
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// What makes user code safe to call: open, Check, Reset, Close, Broken,
+// observers and log handlers may return, panic, call runtime.Goexit or never
+// come back, and nothing is lost by any of it.
+
+// runHook calls fn and then, exactly once, over: with what fn returned, or with
+// an error that tells of its panic or Goexit. If fn takes longer than limit (0:
+// no limit), over is called while fn is still running, late, on a goroutine of
+// its own, with an error that is context.DeadlineExceeded; and when fn comes back
+// after all, straggler, if there is one, is called with what it returned.
+//
+// A panic ends here. A Goexit goes on, after over.
+func runHook(name string, limit time.Duration, fn func() error, over func(err error, late bool), straggler func(error)) {
+	var decided atomic.Bool
+	if limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			if decided.CompareAndSwap(false, true) {
+				over(fmt.Errorf("ration: %s took longer than %v: %w", name, limit, context.DeadlineExceeded), true)
+			}
+		})
+		defer timer.Stop()
+	}
+	err := fmt.Errorf("ration: %s called runtime.Goexit", name) // unless fn gets to its end
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicError(name, r)
+		}
+		switch {
+		case decided.CompareAndSwap(false, true):
+			over(err, false)
+		case straggler != nil:
+			straggler(err)
+		}
+	}()
+	err = fn()
+}
+
+func panicError(name string, r any) error {
+	if err, ok := r.(error); ok {
+		return fmt.Errorf("ration: %s panicked: %w", name, err)
+	}
+	return fmt.Errorf("ration: %s panicked: %v", name, r)
+}
+
+// tell calls an observer or logger, whose panics are nobody's business. If it
+// calls Goexit, undo is called on the way out.
+func tell(fn, undo func()) {
+	exiting := true
+	defer func() {
+		if recover() == nil && exiting && undo != nil {
+			undo()
+		}
+	}()
+	fn()
+	exiting = false
+}

@@ -1,0 +1,249 @@
+package ration
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// A Lease is the right to use a resource of a [Pool] until it is closed. It is
+// got from [Pool.Acquire] and has to be ended once, by Close, Discard or Detach.
+//
+// A Lease is a small value. Its copies are the same lease: when one is closed,
+// all are. A lease that has ended can do nothing any more; in particular it can
+// never touch the loan of whoever has borrowed the same resource since. Ending
+// it a second time does nothing and is counted in [PoolStats].DuplicateCloses,
+// because it says something about the program. The zero Lease is one that has
+// ended.
+//
+// A Lease may be used by several goroutines at once; whether its resource may
+// is the resource's affair. Closing a lease synchronizes before the return of
+// the Acquire that lends the resource next.
+//
+// Value and Err cost one atomic load, Close what is said at [Pool].
+type Lease[T any] struct {
+	slot *slot[T]
+	id   uint64
+}
+
+// A slot is a resource and its entry in the lease table. It holds that one
+// resource for life: a replacement gets a slot of its own.
+type slot[T any] struct {
+	pool  *Pool[T]
+	value T
+
+	// state is the last loan's id and what has become of it:
+	//
+	//	 63                                                     2  1  0
+	//	+---------------------------------------------------------+-----+
+	//	| id of the loan, 0 before the first                      |phase|
+	//	+---------------------------------------------------------+-----+
+	//
+	// Whoever swaps it from lent to something else has ended the loan, alone,
+	// and must see to the rest. It is set to lent under pool.mu.
+	state atomic.Uint64
+
+	// Guarded by pool.mu.
+	prev, next *slot[T] // in pool.idle or pool.out; next also links chores.doomed
+
+	// The loan, while there is one. Times are by the pool's clock.
+	owner    string
+	weight   int64
+	lentAt   int64
+	activeAt int64 // lentAt, or the last Touch
+	maxHold  time.Duration
+
+	// The resource.
+	generation uint64 // of the pool when it was opened
+	uses       int    // loans so far
+	idleSince  int64  // if it can age
+	expiresAt  int64  // 0: never
+	fate       fate   // why it is being destroyed
+	identity   identity
+}
+
+// The phases of a loan.
+const (
+	returned uint64 = iota // closed, discarded or detached
+	lent
+	revoked
+
+	phaseBits = 2
+)
+
+func loanState(id, phase uint64) uint64 { return id<<phaseBits | phase }
+
+// end ends the loan, if it has not ended yet.
+func (l Lease[T]) end(phase uint64) bool {
+	return l.slot != nil && l.slot.state.CompareAndSwap(loanState(l.id, lent), loanState(l.id, phase))
+}
+
+// Value returns the resource. It panics with [ErrLeaseClosed], or with
+// [ErrLeaseRevoked], once the lease has ended. What it returned before must not
+// be used after the lease has ended, which nobody can check.
+func (l Lease[T]) Value() T {
+	if l.slot == nil || l.slot.state.Load() != loanState(l.id, lent) {
+		panic(l.Err())
+	}
+	return l.slot.value
+}
+
+// Err returns nil while the lease is open, [ErrLeaseRevoked] after it was
+// revoked and [ErrLeaseClosed] after it was ended in any other way.
+func (l Lease[T]) Err() error {
+	if l.slot != nil {
+		switch l.slot.state.Load() {
+		case loanState(l.id, lent):
+			return nil
+		case loanState(l.id, revoked):
+			return ErrLeaseRevoked
+		}
+	}
+	return ErrLeaseClosed
+}
+
+// Close gives the resource back to the pool. Only the first end of a lease does
+// anything; later ones return nil.
+//
+// If the pool does not want the resource back, because it is closed or has
+// shrunk, it is destroyed before Close returns, and Close returns the error of
+// the pool's Close hook.
+func (l Lease[T]) Close() error {
+	if !l.end(returned) {
+		l.duplicate()
+		return nil
+	}
+	return l.slot.pool.takeBack(l.slot)
+}
+
+// Discard ends the lease like Close, but the resource is destroyed, for it is
+// broken, and the pool opens another when it needs one. The permit is free at
+// once, the resource's place only when it has been destroyed, which is before
+// Discard returns. Discard returns the error of the pool's Close hook.
+func (l Lease[T]) Discard() error {
+	if !l.end(returned) {
+		l.duplicate()
+		return nil
+	}
+	return l.slot.pool.expel(l.slot)
+}
+
+// Detach ends the lease and leaves the resource to the caller for good. The
+// pool forgets it and opens another when it needs one. If the lease has ended
+// before, Detach returns the zero T and [ErrLeaseClosed], or [ErrLeaseRevoked].
+func (l Lease[T]) Detach() (T, error) {
+	if !l.end(returned) {
+		l.duplicate()
+		var zero T
+		return zero, l.Err()
+	}
+	l.slot.pool.endLoan(l.slot, "detached", detach)
+	return l.slot.value, nil
+}
+
+// Touch says that the holder is still at work: the lease's age, by which leaks
+// are suspected, starts again at 0. It does nothing once the lease has ended.
+func (l Lease[T]) Touch() {
+	if l.slot == nil {
+		return
+	}
+	p := l.slot.pool
+	now := p.clock.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.slot.state.Load() == loanState(l.id, lent) {
+		l.slot.activeAt = now
+	}
+}
+
+// Info describes the lease as the lease table does. Once it has ended, only the
+// pool's name and the lease's ID are left. For monitoring, not for control.
+func (l Lease[T]) Info() LeaseInfo {
+	if l.slot == nil {
+		return LeaseInfo{}
+	}
+	p := l.slot.pool
+	now := p.clock.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.slot.state.Load() != loanState(l.id, lent) {
+		return LeaseInfo{Pool: p.opts.Name, ID: l.id}
+	}
+	return l.slot.info(now)
+}
+
+func (l Lease[T]) duplicate() {
+	if l.slot != nil {
+		l.slot.pool.duplicateCloses.Add(1)
+	}
+}
+
+// A LeaseInfo is a line of the lease table.
+type LeaseInfo struct {
+	Pool       string
+	Owner      string // [AcquireOptions].Owner
+	ID         uint64 // unique in the pool, later leases have larger ones
+	Weight     int64  // permits held
+	AcquiredAt time.Time
+	Age        time.Duration // since the acquire or the last Touch
+	Stack      []uintptr     // the borrower's call stack; nil unless recorded
+}
+
+// Frames resolves the stack, if one was recorded.
+func (i LeaseInfo) Frames() []runtime.Frame {
+	if len(i.Stack) == 0 {
+		return nil
+	}
+	var frames []runtime.Frame
+	for it := runtime.CallersFrames(i.Stack); ; {
+		frame, more := it.Next()
+		frames = append(frames, frame)
+		if !more {
+			return frames
+		}
+	}
+}
+
+// info describes the open loan of s. pool.mu is held.
+func (s *slot[T]) info(now int64) LeaseInfo {
+	return LeaseInfo{
+		Pool:       s.pool.opts.Name,
+		Owner:      s.owner,
+		ID:         s.state.Load() >> phaseBits,
+		Weight:     s.weight,
+		AcquiredAt: s.pool.clock.start.Add(time.Duration(s.lentAt)),
+		Age:        time.Duration(max(0, now-s.activeAt)),
+	}
+}
+
+// A slotList is an intrusive list of slots. The zero value is empty.
+type slotList[T any] struct {
+	head, tail *slot[T]
+	len        int
+}
+
+func (l *slotList[T]) pushBack(s *slot[T]) {
+	s.prev, s.next = l.tail, nil
+	if l.tail == nil {
+		l.head = s
+	} else {
+		l.tail.next = s
+	}
+	l.tail = s
+	l.len++
+}
+
+func (l *slotList[T]) remove(s *slot[T]) {
+	if s.prev == nil {
+		l.head = s.next
+	} else {
+		s.prev.next = s.next
+	}
+	if s.next == nil {
+		l.tail = s.prev
+	} else {
+		s.next.prev = s.prev
+	}
+	s.prev, s.next = nil, nil
+	l.len--
+}

@@ -1,0 +1,380 @@
+package ration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// PoolOptions are the options of [NewPool] and [NewPermitPool]. The zero value
+// of each is its default.
+type PoolOptions[T any] struct {
+	// The essential ones.
+
+	// Name is shown wherever the pool is.
+	Name string
+
+	// Close destroys a resource. Without it, resources are just dropped.
+	Close func(T) error
+
+	// Check says whether a resource is still good, before it is lent after it
+	// has been idle for CheckAfter or longer. If it returns an error, the
+	// resource is destroyed and the borrower gets another.
+	Check func(context.Context, T) error
+
+	// CheckAfter is how long a resource may be idle without a Check. The
+	// default, 0, checks at every loan.
+	CheckAfter time.Duration
+
+	// The frequent ones.
+
+	// Reset makes a returned resource ready for the next borrower, before the
+	// Close of its lease returns. If it fails, the resource is destroyed.
+	Reset func(T) error
+
+	// Broken says for [Pool.Do] whether an error of its function means that the
+	// resource is bad. Without it, only errors marked by the function [Broken]
+	// mean that.
+	Broken func(error) bool
+
+	// Fair makes the order of arrival the order of service. See
+	// [SemaphoreOptions].
+	Fair bool
+
+	// MaxWaiters bounds the borrowers waiting for a permit: further ones fail
+	// with ErrQueueFull. 0 means no bound.
+	MaxWaiters int
+
+	// MinIdle is how many resources the pool keeps idle, opening them in the
+	// background from New on as far as the capacity allows. It must not exceed
+	// the capacity given to New.
+	MinIdle int
+
+	// MaxIdleTime is after how long an idle resource is destroyed, unless that
+	// would leave fewer than MinIdle. 0 means never.
+	MaxIdleTime time.Duration
+
+	// MaxLifetime is after how long a resource is destroyed, at the latest: for
+	// each, up to a tenth of it, drawn by chance, is taken off, so that
+	// resources opened together do not end together. A resource on loan is
+	// destroyed when it returns. 0 means never.
+	MaxLifetime time.Duration
+
+	// MaxUses is after how many loans a resource is destroyed. 0 means never.
+	MaxUses int
+
+	// The rare ones.
+
+	// IdleFIFO lends the resource that has been idle longest. The default lends
+	// the one returned last, so that those not needed can reach MaxIdleTime.
+	IdleFIFO bool
+
+	// OpenTimeout bounds a call of open, Check, Reset or Close: its context, if
+	// it has one, ends then, and the pool counts it as failed and goes on
+	// without it. The default is 30 s, negative means no bound.
+	OpenTimeout time.Duration
+
+	// MaxOpening bounds the calls of open at one time. 0 means no bound but the
+	// capacity.
+	MaxOpening int
+
+	// Logger is told of failures that nobody else is told of, and of revoked
+	// leases. Without it the pool is silent.
+	Logger *slog.Logger
+
+	// Observer is told of everything.
+	Observer Observer
+}
+
+// defaultOpenTimeout is far above what opening anything takes that works, and
+// below what people wait before they restart a service.
+const defaultOpenTimeout = 30 * time.Second
+
+func (o *PoolOptions[T]) validate(capacity int64) error {
+	switch {
+	case capacity < 0 || capacity > MaxPermits:
+		return fmt.Errorf("%w: %d", ErrCapacity, capacity)
+	case o.CheckAfter < 0:
+		return fmt.Errorf("ration: PoolOptions.CheckAfter is negative: %v", o.CheckAfter)
+	case o.MaxWaiters < 0:
+		return fmt.Errorf("ration: PoolOptions.MaxWaiters is negative: %d", o.MaxWaiters)
+	case o.MinIdle < 0:
+		return fmt.Errorf("ration: PoolOptions.MinIdle is negative: %d", o.MinIdle)
+	case int64(o.MinIdle) > capacity:
+		return fmt.Errorf("ration: PoolOptions.MinIdle %d exceeds the capacity %d", o.MinIdle, capacity)
+	case o.MaxIdleTime < 0:
+		return fmt.Errorf("ration: PoolOptions.MaxIdleTime is negative: %v", o.MaxIdleTime)
+	case o.MaxLifetime < 0:
+		return fmt.Errorf("ration: PoolOptions.MaxLifetime is negative: %v", o.MaxLifetime)
+	case o.MaxUses < 0:
+		return fmt.Errorf("ration: PoolOptions.MaxUses is negative: %d", o.MaxUses)
+	case o.MaxOpening < 0:
+		return fmt.Errorf("ration: PoolOptions.MaxOpening is negative: %d", o.MaxOpening)
+	}
+	return nil
+}
+
+// AcquireOptions are the options of [Pool.AcquireWith].
+type AcquireOptions struct {
+	Owner   string        // free text, shown wherever the lease is
+	Weight  int64         // permits the lease holds; 0 means 1, negative panics
+	MaxHold time.Duration // the lease's own threshold for a leak detector; negative: never a suspect; 0: the detector's
+}
+
+// A Pool lends resources, opening them when they are needed and keeping them
+// when they come back, at most as many as its capacity. Every loan is a
+// [Lease], which the borrower has to close.
+//
+// Use it for distinct things that are worth keeping: connections, clients,
+// large buffers, licence seats ([NewPermitPool]). Use a [Semaphore] if only the
+// number matters, and sync.Pool for garbage that may vanish at any time.
+//
+// A borrower first gets a permit from a semaphore of the pool's capacity, fair
+// or not (see [Semaphore]), and then a resource: an idle one, or one that is
+// opened for it, or one that another borrower returns in the meantime. Opening
+// is the pool's business: a borrower that gives up leaves what is being opened
+// to the next.
+//
+// Ending a lease synchronizes before the return of the Acquire that lends the
+// resource next, and open before the first.
+//
+// An acquire whose context is done fails and leaves no trace in the lease
+// table. [Pool.Close] fails the waiters, destroys what is idle and waits for
+// what is out.
+//
+// Acquiring and closing an idle resource takes the pool's lock once each and
+// allocates nothing. The lease table grows with the peak number of leases, not
+// with the capacity.
+//
+// The functions in the options are called with no lock held and may use the
+// pool. A panic in one of them counts as its failure. Everything here may be
+// called by several goroutines at once. A Pool must not be copied.
+//
+// If one borrower needs several resources at once, it should take them as one
+// lease of that Weight. T borrowers that each take C resources one by one need
+// a capacity of at least T x (C-1) + 1, or they can end up waiting for each
+// other, until their contexts end.
+type Pool[T any] struct {
+	// Invariants, at every release of mu (Audit):
+	//
+	//  1. idle + out + loose + opening + destroying <= capacity, or, after a shrink,
+	//     falling until it is.
+	//  2. held weights + weights on the way <= permits held <= that + weights
+	//     arriving.
+	//  3. A slot is in idle and not lent, or in out and lent (or just being
+	//     ended), or loose, or gone.
+	//  4. A borrower waits in needers only if nothing idle can be lent as it is
+	//     and as many opens and checks are in flight as needers wait, room and
+	//     MaxOpening permitting.
+	//
+	// Lock order: mu, then the semaphore's. No user code is run and nobody woken
+	// under mu: what there is to do afterwards is collected in chores.
+
+	permits *Semaphore
+	open    func(context.Context) (T, error) // nil: resources are values made on the spot
+	opts    PoolOptions[T]
+	clock   clock
+	alive   context.Context // ends with the pool
+	kill    context.CancelFunc
+	timed   bool // resources can age
+	watched bool // there is an observer
+
+	mu         sync.Mutex
+	closed     bool
+	drained    chan struct{} // made by Close, closed when nothing is out any more
+	lastID     uint64
+	generation uint64      // of Clear
+	idle       slotList[T] // oldest return first
+	out        slotList[T] // oldest loan first
+	loose      int         // resources in neither list: being checked or reset, or on their way to a borrower; they count as leased
+	opening    int
+	checking   int
+	destroying int
+	ceiling    int                   // occupied at the last settle: what a shrink has left above the capacity may only fall
+	identities map[identity]struct{} // of all resources that have one
+	needers    waitQueue             // borrowers with a permit and without a resource; tags are *need[T]
+	warmers    waitQueue             // callers of Warm; n is their target
+	upkeep     upkeep
+
+	heldWeight int64 // of the leases
+	onTheWay   int64 // of borrowers that have their permits and no lease yet
+	arriving   int64 // of borrowers that may or may not have their permits
+
+	stats           PoolStats // the counters only
+	duplicateCloses atomic.Uint64
+}
+
+// NewPool returns a pool that lends at most capacity resources at a time, made
+// by open. Nil opts mean the defaults. It fails if capacity is out of range
+// ([ErrCapacity]), if open is nil, or with an error that names the option that
+// is invalid.
+//
+// Open must return a new resource each time. If it returns a pointer, channel or
+// map that is in the pool already, the acquire fails with [ErrDuplicate].
+// The context it gets has the values of the borrower's and ends at OpenTimeout
+// or when the pool is closed, not when the borrower gives up.
+func NewPool[T any](capacity int64, open func(context.Context) (T, error), opts *PoolOptions[T]) (*Pool[T], error) {
+	if open == nil {
+		return nil, errors.New("ration: NewPool: nil open function")
+	}
+	return newPool(capacity, open, opts)
+}
+
+// NewPermitPool returns a pool without resources: its leases are permits that
+// know their owner and age, close once and can be revoked. See [NewPool].
+func NewPermitPool(capacity int64, opts *PoolOptions[struct{}]) (*Pool[struct{}], error) {
+	return newPool[struct{}](capacity, nil, opts)
+}
+
+func newPool[T any](capacity int64, open func(context.Context) (T, error), opts *PoolOptions[T]) (*Pool[T], error) {
+	if opts == nil {
+		opts = &PoolOptions[T]{}
+	}
+	if err := opts.validate(capacity); err != nil {
+		return nil, err
+	}
+	p := &Pool[T]{
+		permits:    NewSemaphore(capacity, &SemaphoreOptions{Fair: opts.Fair, MaxWaiters: opts.MaxWaiters}),
+		open:       open,
+		opts:       *opts,
+		clock:      startClock(),
+		identities: make(map[identity]struct{}),
+	}
+	if p.opts.OpenTimeout == 0 {
+		p.opts.OpenTimeout = defaultOpenTimeout
+	}
+	p.opts.OpenTimeout = max(0, p.opts.OpenTimeout)
+	p.timed = opts.Check != nil && opts.CheckAfter > 0 || opts.MaxIdleTime > 0 || opts.MaxLifetime > 0
+	p.watched = p.opts.Observer.any()
+	p.alive, p.kill = context.WithCancel(context.Background())
+	if opts.MinIdle > 0 {
+		p.update(func(after *chores[T]) {})
+	}
+	return p, nil
+}
+
+// Acquire lends a resource, waiting for one if need be. It fails with an
+// [*AcquireError] whose cause is ctx.Err(), [ErrClosed], [ErrTooLarge], [ErrQueueFull],
+// [ErrDuplicate] or the error of the open function. It panics if ctx is nil.
+func (p *Pool[T]) Acquire(ctx context.Context) (Lease[T], error) {
+	return p.AcquireWith(ctx, AcquireOptions{})
+}
+
+// AcquireWith is Acquire with options. It panics if the weight is negative.
+func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], error) {
+	if ctx == nil {
+		panic("ration: Pool.Acquire: nil context")
+	}
+	if o.Weight < 0 {
+		panic(fmt.Sprintf("ration: Pool.AcquireWith: negative weight %d", o.Weight))
+	}
+	o.Weight = max(1, o.Weight)
+	start := p.clock.now()
+	if ctx.Err() != nil {
+		return p.failed(o, "wait", ctx.Err(), start, false)
+	}
+	p.mu.Lock()
+	if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
+		p.arriving += o.Weight
+		p.mu.Unlock()
+		return p.acquireWaiting(ctx, o, start)
+	}
+	if s := p.takeIdle(start, false); s != nil {
+		var after chores[T]
+		l := p.lend(s, &o, start, &after)
+		p.mu.Unlock()
+		after.do(p)
+		return p.lent(l, o, start, "granted"), nil
+	}
+	p.onTheWay += o.Weight
+	p.mu.Unlock()
+	return p.acquireNeeding(ctx, o, start, false)
+}
+
+// TryAcquire lends a resource that is idle now, if there is one and waiters may
+// be overtaken. It never opens or checks one: a resource that would need a Check
+// is passed over.
+func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
+	o := AcquireOptions{Weight: 1}
+	start := p.clock.now()
+	p.mu.Lock()
+	took, sure := p.permits.barge(1, 1)
+	if took == 0 && !sure {
+		// Only the semaphore's lock can tell, and to take it may mean to wake somebody.
+		p.arriving++
+		p.mu.Unlock()
+		took = p.permits.grab(1, 1)
+		p.mu.Lock()
+		p.arriving--
+	}
+	if took == 0 {
+		p.mu.Unlock()
+		return Lease[T]{}, false
+	}
+	s := p.takeIdle(start, true)
+	if s == nil {
+		var after chores[T]
+		p.permits.release(1, &after.permits)
+		p.mu.Unlock()
+		after.do(p)
+		return Lease[T]{}, false
+	}
+	var after chores[T]
+	l := p.lend(s, &o, start, &after)
+	p.mu.Unlock()
+	after.do(p)
+	return p.lent(l, o, start, "granted"), true
+}
+
+// Do lends a resource to fn and returns what fn returns. The resource goes back
+// to the pool when fn is done, or is destroyed if fn panics, calls
+// [runtime.Goexit] or returns an error that says that the resource is bad: one
+// marked by [Broken], or for which [PoolOptions].Broken returns true. If no
+// resource can be acquired, Do returns the error of [Pool.Acquire] without
+// running fn. If the lease is revoked while fn runs, [ErrLeaseRevoked] is joined
+// to what fn returns. It panics if ctx or fn is nil.
+func (p *Pool[T]) Do(ctx context.Context, fn func(context.Context, T) error) (err error) {
+	if fn == nil {
+		panic("ration: Pool.Do: nil function")
+	}
+	l, err := p.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	bad := true // unless fn gets to its end
+	defer func() {
+		switch {
+		case !l.end(returned):
+			err = errors.Join(err, ErrLeaseRevoked) // only Revoke can have been quicker
+		case bad:
+			p.expel(l.slot)
+		default:
+			p.takeBack(l.slot)
+		}
+	}()
+	err = fn(ctx, l.slot.value)
+	bad = err != nil && (isBroken(err) || p.opts.Broken != nil && p.opts.Broken(err))
+	return err
+}
+
+// Broken marks err, returned by the function of [Pool.Do], as saying that the
+// resource is bad and must not be lent again. It returns nil if err is nil.
+func Broken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &brokenError{err}
+}
+
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
+
+func isBroken(err error) bool {
+	var b *brokenError
+	return errors.As(err, &b)
+}

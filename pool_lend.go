@@ -1,0 +1,401 @@
+package ration
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// How resources get to borrowers and back.
+
+// A need is what a borrower in Pool.needers waits for.
+type need[T any] struct {
+	ctx    context.Context // its values go to open and Check
+	slot   *slot[T]        // set with granted, loose until the borrower wakes
+	opened bool            // slot was opened just now
+	tried  bool            // an open or a check was started for it
+}
+
+// acquireWaiting goes on where AcquireWith found no permit. The weight counts as
+// arriving.
+func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
+	queued, err := p.permits.acquireQueued(ctx, o.Weight)
+	p.mu.Lock()
+	p.arriving -= o.Weight
+	if err != nil {
+		p.mu.Unlock()
+		return p.failed(o, "wait", err, start, queued)
+	}
+	now := p.clock.now()
+	if s := p.takeIdle(now, false); s != nil {
+		var after chores[T]
+		l := p.lend(s, &o, now, &after)
+		if queued {
+			p.countWait(now - start)
+		}
+		p.mu.Unlock()
+		after.do(p)
+		return p.lent(l, o, start, "granted"), nil
+	}
+	p.onTheWay += o.Weight
+	p.mu.Unlock()
+	return p.acquireNeeding(ctx, o, start, queued)
+}
+
+// acquireNeeding goes on with a permit and without a resource. The weight counts
+// as on the way.
+func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start int64, queued bool) (Lease[T], error) {
+	n := &need[T]{ctx: ctx}
+	w := newWaiter(o.Weight, p.clock.now())
+	w.tag = n
+	var after chores[T]
+	p.mu.Lock()
+	p.needers.pushBack(w)
+	if p.closed {
+		p.answer(w, refused, ErrClosed, &after)
+	}
+	p.settle(&after)
+	p.mu.Unlock()
+	after.do(p)
+
+	woken, _ := w.sleep(ctx.Done(), nil)
+	err := ctx.Err()
+	if !woken && err == nil {
+		err = context.Canceled // a foreign context that does not keep its word
+	}
+
+	after = chores[T]{}
+	op, outcome := "wait", "granted"
+	now := p.clock.now()
+	var l Lease[T]
+	p.mu.Lock()
+	p.onTheWay -= o.Weight
+	state := w.state
+	switch {
+	case state == granted && err == nil:
+		p.loose--
+		l = p.lend(n.slot, &o, now, &after)
+		p.countWait(now - start)
+		if n.opened {
+			outcome = "opened"
+		}
+	case state == granted:
+		op = "open"
+		p.loose--
+		p.putBack(n.slot, now, &after)
+	case state == refused && err == nil:
+		err = w.err
+		if !errors.Is(err, ErrClosed) {
+			op = "open"
+		}
+	default:
+		switch {
+		case p.opening > 0:
+			op = "open"
+		case p.checking > 0:
+			op = "check"
+		}
+		if state == waiting {
+			p.needers.remove(w)
+		}
+	}
+	if err != nil {
+		p.permits.release(o.Weight, &after.permits)
+		p.settle(&after)
+	}
+	p.mu.Unlock()
+	after.do(p)
+	w.recycle(!woken && state != waiting)
+	if err != nil {
+		return p.failed(o, op, err, start, true)
+	}
+	return p.lent(l, o, start, outcome), nil
+}
+
+// takeIdle takes the idle resource whose turn it is, if it can be lent as it is,
+// or else, if any will do, the next that can. Where there is nothing to open, it
+// makes one.
+func (p *Pool[T]) takeIdle(now int64, any bool) *slot[T] {
+	for s := p.nextIdle(nil); s != nil; s = p.nextIdle(s) {
+		if p.expired(s, now) == keep && !p.needsCheck(s, now) {
+			p.idle.remove(s)
+			return s
+		}
+		if !any {
+			return nil // settle sees to it
+		}
+	}
+	if p.open == nil && !p.closed && p.hasRoom() {
+		var zero T
+		return p.newSlot(zero, now)
+	}
+	return nil
+}
+
+// nextIdle returns the idle resource whose turn comes after that of s, or the
+// first if s is nil.
+func (p *Pool[T]) nextIdle(s *slot[T]) *slot[T] {
+	switch {
+	case s == nil && p.opts.IdleFIFO:
+		return p.idle.head
+	case s == nil:
+		return p.idle.tail
+	case p.opts.IdleFIFO:
+		return s.next
+	default:
+		return s.prev
+	}
+}
+
+// lend makes a lease of s, which is in no list. The borrower has its permits.
+func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64, after *chores[T]) Lease[T] {
+	p.lastID++
+	s.owner, s.weight, s.maxHold = o.Owner, o.Weight, o.MaxHold
+	s.lentAt, s.activeAt = now, now
+	s.uses++
+	s.state.Store(loanState(p.lastID, lent))
+	p.out.pushBack(s)
+	p.heldWeight += o.Weight
+	p.stats.Acquired++
+	if p.idle.len < p.opts.MinIdle {
+		p.settle(after)
+	}
+	return Lease[T]{slot: s, id: p.lastID}
+}
+
+// lent tells of a lease that has been made.
+func (p *Pool[T]) lent(l Lease[T], o AcquireOptions, start int64, outcome string) Lease[T] {
+	if p.opts.Observer.Acquired != nil {
+		event := AcquireEvent{
+			Pool: p.opts.Name, Owner: o.Owner, ID: l.id, Weight: o.Weight,
+			Waited: time.Duration(p.clock.now() - start), Outcome: outcome,
+		}
+		// An observer that ends the goroutine keeps the lease from its borrower.
+		tell(func() { p.opts.Observer.Acquired(event) }, func() { l.Close() })
+	}
+	return l
+}
+
+// failed makes the error of an acquire that got no lease, counts it and tells of
+// it.
+func (p *Pool[T]) failed(o AcquireOptions, op string, cause error, start int64, queued bool) (Lease[T], error) {
+	now := p.clock.now()
+	p.mu.Lock()
+	outcome := "error"
+	switch {
+	case cause == ErrClosed:
+		outcome = "closed"
+	case cause == ErrTooLarge:
+		outcome = "too_large"
+	case cause == ErrQueueFull:
+		outcome = "queue_full"
+	case cause == context.DeadlineExceeded:
+		outcome = "timeout"
+	case cause == context.Canceled:
+		outcome = "canceled"
+	}
+	if queued {
+		p.countWait(now - start)
+	}
+	switch outcome {
+	case "closed", "too_large", "queue_full":
+		p.stats.Refused++
+	case "timeout", "canceled":
+		if queued {
+			p.stats.Canceled++
+		}
+	}
+	err := p.acquireError(op, cause, now, start)
+	p.mu.Unlock()
+	if p.opts.Observer.Acquired != nil {
+		event := AcquireEvent{
+			Pool: p.opts.Name, Owner: o.Owner, Weight: o.Weight, Waited: err.Waited, Outcome: outcome, Err: cause,
+		}
+		tell(func() { p.opts.Observer.Acquired(event) }, nil)
+	}
+	return Lease[T]{}, err
+}
+
+func (p *Pool[T]) acquireError(op string, cause error, now, start int64) *AcquireError {
+	return &AcquireError{
+		Pool:    p.opts.Name,
+		Op:      op,
+		Err:     cause,
+		Waited:  time.Duration(now - start),
+		Stats:   p.snapshot(),
+		Holders: p.leases(now, errorHolders),
+	}
+}
+
+// errorHolders is how many of the oldest leases an AcquireError names: enough to
+// show who has forgotten one, few enough to be read in a line of a log.
+const errorHolders = 5
+
+func (p *Pool[T]) countWait(d int64) {
+	p.stats.Waited++
+	p.stats.WaitTime += time.Duration(d)
+	p.stats.LongestWait = max(p.stats.LongestWait, time.Duration(d))
+}
+
+// takeBack gets back the resource of a loan that Close has just ended.
+func (p *Pool[T]) takeBack(s *slot[T]) error {
+	if p.opts.Reset == nil {
+		if fate := p.endLoan(s, "closed", keep); fate != keep {
+			return p.destroy(s, fate)
+		}
+		return nil
+	}
+
+	p.mu.Lock()
+	p.out.remove(s)
+	p.loose++
+	p.mu.Unlock()
+	finish := func(err error) error {
+		fate := keep
+		if err != nil {
+			fate = destroyBroken
+		}
+		p.mu.Lock()
+		p.loose--
+		p.out.pushBack(s) // endLoan finds it where it finds all others
+		p.mu.Unlock()
+		if fate = p.endLoan(s, "closed", fate); fate != keep {
+			return errors.Join(err, p.destroy(s, fate))
+		}
+		return err
+	}
+	var result error
+	runHook("Reset", p.opts.OpenTimeout, func() error { return p.opts.Reset(s.value) },
+		func(err error, late bool) {
+			if late {
+				finish(err)
+			} else {
+				result = finish(err)
+			}
+		}, nil)
+	return result
+}
+
+// expel destroys the resource of a loan that Discard has just ended.
+func (p *Pool[T]) expel(s *slot[T]) error {
+	return p.destroy(s, p.endLoan(s, "discarded", destroyBroken))
+}
+
+// endLoan takes a loan, which whoever calls this has ended, off the table. The
+// fate of the resource is the one given or, if that is keep, what the pool finds;
+// it is returned, and if the resource is to be destroyed, the caller does that.
+func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
+	var now int64
+	if p.timed || p.watched {
+		now = p.clock.now()
+	}
+	var after chores[T]
+	var event ReturnEvent
+	p.mu.Lock()
+	if p.opts.Observer.Returned != nil {
+		event = ReturnEvent{
+			Pool: p.opts.Name, Owner: s.owner, ID: s.state.Load() >> phaseBits, Weight: s.weight,
+			Held: time.Duration(now - s.lentAt), How: how,
+		}
+	}
+	p.out.remove(s)
+	p.heldWeight -= s.weight
+	p.permits.release(s.weight, &after.permits)
+	if f == keep {
+		f = p.unwanted(s, now)
+	}
+	switch f {
+	case keep:
+		p.shelve(s, now, &after)
+	case detach:
+		p.disown(s)
+		p.settle(&after)
+	default:
+		if how == "revoked" {
+			p.stats.Revoked++
+		}
+		p.destroying++
+		p.settle(&after)
+	}
+	p.mu.Unlock()
+	after.do(p)
+	if event.ID != 0 {
+		tell(func() { p.opts.Observer.Returned(event) }, nil)
+	}
+	return f
+}
+
+// putBack shelves s, which is in no list and on nobody's loan, unless it has to
+// go.
+func (p *Pool[T]) putBack(s *slot[T], now int64, after *chores[T]) {
+	if f := p.unwanted(s, now); f != keep {
+		p.doom(s, f, after)
+		return
+	}
+	p.shelve(s, now, after)
+}
+
+// shelve gives s, which is in no list, to the borrower that has needed one the
+// longest, or makes it idle.
+func (p *Pool[T]) shelve(s *slot[T], now int64, after *chores[T]) {
+	if w := p.needers.head; w != nil {
+		p.hand(s, w, after)
+		return
+	}
+	s.idleSince = now
+	p.idle.pushBack(s)
+	if p.timed {
+		p.armSweep(s, now)
+	}
+}
+
+// hand gives s, which is in no list, to the borrower w.
+func (p *Pool[T]) hand(s *slot[T], w *waiter, after *chores[T]) {
+	p.loose++
+	w.tag.(*need[T]).slot = s
+	p.answer(w, granted, nil, after)
+}
+
+// answer ends the wait of the borrower w.
+func (p *Pool[T]) answer(w *waiter, state waiterState, err error, after *chores[T]) {
+	p.needers.remove(w)
+	w.state, w.err = state, err
+	after.waiters.add(w)
+}
+
+// chores is what a critical section leaves to be done without the lock.
+type chores[T any] struct {
+	permits wakeList // waiters of the semaphore
+	waiters wakeList // of the pool
+	doomed  *slot[T] // to be destroyed, linked by next, each with its fate
+	jobs    []func() // opens and checks
+}
+
+// do does them. It is called where mu is not held.
+func (c *chores[T]) do(p *Pool[T]) {
+	if c.permits.head != nil || c.permits.invited != nil {
+		c.permits.wake()
+	}
+	if c.waiters.head != nil {
+		c.waiters.wake()
+	}
+	if c.doomed != nil || c.jobs != nil {
+		c.doSlow(p)
+	}
+}
+
+func (c *chores[T]) doSlow(p *Pool[T]) {
+	for s := c.doomed; s != nil; {
+		next := s.next
+		s.next = nil
+		if p.opts.Close == nil {
+			p.destroy(s, s.fate)
+		} else {
+			go p.destroy(s, s.fate)
+		}
+		s = next
+	}
+	for _, job := range c.jobs {
+		go job()
+	}
+}

@@ -1,0 +1,206 @@
+package ration
+
+import (
+	"context"
+	"reflect"
+	"time"
+)
+
+// How resources come to be, and how they are found fit to be lent.
+
+// What a call of open is for, which decides who hears of its failure.
+type purpose uint8
+
+const (
+	forBorrower purpose = iota // the first in needers
+	forWarm                    // the first in warmers
+	forMinIdle                 // nobody; the pool tries again later
+)
+
+// hasRoom reports whether there is a place for another resource.
+func (p *Pool[T]) hasRoom() bool {
+	return int64(p.occupied()) < p.permits.capacity.Load()
+}
+
+// occupied is how many places for resources are taken.
+func (p *Pool[T]) occupied() int { return p.total() + p.opening + p.destroying }
+
+// total is how many resources there are that can be lent or are.
+func (p *Pool[T]) total() int { return p.idle.len + p.out.len + p.loose }
+
+func (p *Pool[T]) mayOpen() bool {
+	return p.hasRoom() && (p.opts.MaxOpening == 0 || p.opening < p.opts.MaxOpening)
+}
+
+// startOpen opens a resource in the background.
+func (p *Pool[T]) startOpen(why purpose, after *chores[T]) {
+	p.opening++
+	ctx, generation := p.nextNeed(why == forBorrower), p.generation
+	after.jobs = append(after.jobs, func() { p.runOpen(ctx, why, generation) })
+}
+
+// nextNeed returns the context of the borrower that has not had anything opened
+// or checked for it yet, and marks it as having.
+func (p *Pool[T]) nextNeed(borrower bool) context.Context {
+	if borrower {
+		for w := p.needers.head; w != nil; w = w.next {
+			if n := w.tag.(*need[T]); !n.tried {
+				n.tried = true
+				return n.ctx
+			}
+		}
+	}
+	return context.Background()
+}
+
+// hookContext returns the context of a call of open or Check: it has the values
+// of ctx, and ends with the pool or after OpenTimeout.
+func (p *Pool[T]) hookContext(ctx context.Context) (context.Context, func()) {
+	ctx = context.WithoutCancel(ctx)
+	var cancel context.CancelFunc
+	if p.opts.OpenTimeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, p.opts.OpenTimeout)
+	} else {
+		ctx, cancel = context.WithCancel(ctx)
+	}
+	stop := context.AfterFunc(p.alive, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (p *Pool[T]) runOpen(ctx context.Context, why purpose, generation uint64) {
+	ctx, cancel := p.hookContext(ctx)
+	defer cancel()
+	start := p.clock.now()
+	var v T
+	runHook("open", p.opts.OpenTimeout,
+		func() (err error) {
+			v, err = p.open(ctx)
+			return err
+		},
+		func(err error, late bool) {
+			if err == nil {
+				err = p.opened(v, why, generation)
+			} else {
+				p.update(func(after *chores[T]) { p.openFailed(err, why, after) })
+			}
+			p.tellOpened(err, time.Duration(p.clock.now()-start))
+		},
+		func(err error) {
+			if err == nil {
+				p.destroyStray(v)
+			}
+		})
+}
+
+// opened adds a resource that has just been opened to the pool.
+func (p *Pool[T]) opened(v T, why purpose, generation uint64) (err error) {
+	id, identified := identify(v)
+	now := p.clock.now()
+	p.update(func(after *chores[T]) {
+		if _, known := p.identities[id]; known && identified {
+			err = ErrDuplicate
+			p.openFailed(err, why, after)
+			return
+		}
+		p.opening--
+		p.stats.Opened++
+		p.upkeep.failures = 0
+		s := p.newSlot(v, now)
+		s.generation = generation
+		if w := p.needers.head; w != nil {
+			w.tag.(*need[T]).opened = true
+		}
+		p.putBack(s, now, after)
+	})
+	return err
+}
+
+// openFailed counts an open that came to nothing, and answers one that waits for
+// it: the others get their own try.
+func (p *Pool[T]) openFailed(err error, why purpose, after *chores[T]) {
+	p.opening--
+	p.stats.OpenFailed++
+	switch {
+	case why == forBorrower && p.needers.head != nil:
+		p.answer(p.needers.head, refused, err, after)
+	case why == forWarm && p.warmers.head != nil:
+		p.answerWarm(p.warmers.head, refused, err, after)
+	case why == forMinIdle:
+		p.rest()
+	}
+}
+
+// newSlot makes a slot for v, in no list.
+func (p *Pool[T]) newSlot(v T, now int64) *slot[T] {
+	s := &slot[T]{pool: p, value: v, generation: p.generation, idleSince: now}
+	if p.opts.MaxLifetime > 0 {
+		s.expiresAt = now + p.jitteredLifetime()
+	}
+	if id, ok := identify(v); ok {
+		s.identity = id
+		p.identities[id] = struct{}{}
+	}
+	return s
+}
+
+// disown forgets that s is in the pool.
+func (p *Pool[T]) disown(s *slot[T]) {
+	if s.identity != (identity{}) {
+		delete(p.identities, s.identity)
+	}
+}
+
+// An identity tells resources apart that are references.
+type identity struct {
+	of reflect.Type
+	at uintptr
+}
+
+// identify returns the identity of v, if it has one. Pointers to values without
+// a size may all be equal and are nobody's identity, nor is nil.
+func identify(v any) (identity, bool) {
+	r := reflect.ValueOf(v)
+	switch r.Kind() {
+	case reflect.Pointer:
+		if r.Type().Elem().Size() == 0 {
+			return identity{}, false
+		}
+	case reflect.Chan, reflect.Map, reflect.UnsafePointer:
+	default:
+		return identity{}, false
+	}
+	return identity{of: r.Type(), at: r.Pointer()}, !r.IsNil()
+}
+
+// needsCheck reports whether s, which is idle, has to be checked before it is
+// lent.
+func (p *Pool[T]) needsCheck(s *slot[T], now int64) bool {
+	return p.opts.Check != nil && now-s.idleSince >= int64(p.opts.CheckAfter)
+}
+
+// startCheck checks s, which is in no list, in the background.
+func (p *Pool[T]) startCheck(s *slot[T], after *chores[T]) {
+	p.loose++
+	p.checking++
+	ctx := p.nextNeed(true)
+	after.jobs = append(after.jobs, func() {
+		ctx, cancel := p.hookContext(ctx)
+		defer cancel()
+		runHook("Check", p.opts.OpenTimeout,
+			func() error { return p.opts.Check(ctx, s.value) },
+			func(err error, late bool) { p.checked(s, err) }, nil)
+	})
+}
+
+func (p *Pool[T]) checked(s *slot[T], err error) {
+	now := p.clock.now()
+	p.update(func(after *chores[T]) {
+		p.loose--
+		p.checking--
+		if err != nil {
+			p.doom(s, destroyBroken, after)
+			return
+		}
+		p.putBack(s, now, after)
+	})
+}
