@@ -120,7 +120,7 @@ func (p *Pool[T]) warm(ctx context.Context, n int, start int64) (err error) {
 func (p *Pool[T]) answerWarm(w *waiter, state waiterState, err error, after *chores[T]) {
 	p.warmers.remove(w)
 	w.state, w.err = state, err
-	after.waiters.add(w)
+	after.waiters.add(w, true)
 }
 
 // Revoke ends the lease with the given id, for its holder: the holder's Value

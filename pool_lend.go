@@ -360,7 +360,7 @@ func (p *Pool[T]) hand(s *slot[T], w *waiter, after *chores[T]) {
 func (p *Pool[T]) answer(w *waiter, state waiterState, err error, after *chores[T]) {
 	p.needers.remove(w)
 	w.state, w.err = state, err
-	after.waiters.add(w)
+	after.waiters.add(w, true)
 }
 
 // chores is what a critical section leaves to be done without the lock.
@@ -373,7 +373,7 @@ type chores[T any] struct {
 
 // do does them. It is called where mu is not held.
 func (c *chores[T]) do(p *Pool[T]) {
-	if c.permits.head != nil || c.permits.invited != nil {
+	if c.permits.head != nil {
 		c.permits.wake()
 	}
 	if c.waiters.head != nil {

@@ -92,10 +92,11 @@ func (s *Semaphore) tryAcquireSlow(n int64) bool {
 func (s *Semaphore) releaseSlow(n int64) {
 	checkPermits("Release", n)
 	var wake wakeList
-	if held, ok := s.release(n, &wake); !ok {
+	held, ok := s.release(n, &wake)
+	wake.wake() // even if nothing was released: to look is to settle
+	if !ok {
 		panic(fmt.Sprintf("ration: Semaphore.Release: %d permits released, %d held", n, held))
 	}
-	wake.wake()
 }
 
 // release gives n permits back, unless fewer are held, and leaves it to the
@@ -330,7 +331,7 @@ func (s *Semaphore) dismiss(w *waiter, state waiterState, wake *wakeList) {
 	s.leave(w)
 	w.state = state
 	if !awake {
-		wake.add(w)
+		wake.add(w, true)
 	}
 }
 
@@ -400,7 +401,7 @@ func (s *Semaphore) settleAt(now, balance int64, wake *wakeList) {
 		if s.invited == nil {
 			s.invited = head
 			head.state = invited
-			wake.invited = head
+			wake.add(head, false)
 		}
 	}
 	if head != nil && !s.fair && s.headSince.Load() != head.since {

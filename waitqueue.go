@@ -35,7 +35,9 @@ const (
 //     belongs to the testing/synctest bubble it was made in, and handing it on
 //     through a process-wide pool would kill the next bubble that gets it.
 type waiter struct {
-	prev, next *waiter // queue links; next also links a wakeList
+	prev, next *waiter // in a waitQueue
+	toWake     *waiter // the next one in a wakeList
+	final      bool    // in a wakeList: it is woken for good
 	n          int64   // what it asks for
 	since      int64   // arrival, by the owner's clock
 	state      waiterState
@@ -93,17 +95,14 @@ func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken, f
 	return true, w.bed.Swap(up) == dismissed
 }
 
-// recycle gives back the node of a waiter that has left the queue. If it is
-// going to be called, or has been and does not know yet, that comes first (2).
-func (w *waiter) recycle(expectCall bool) {
-	if expectCall {
-		if w.bed.Load() == asleep {
-			<-w.ready
-		} else {
-			w.sleep(nil, nil)
-		}
+// recycle gives back the node of a waiter that has left the queue. If it lies
+// asleep and is going to be called, the token comes first (2): its bed may say
+// already that it was called, with the token still to be sent.
+func (w *waiter) recycle(expectToken bool) {
+	if expectToken {
+		<-w.ready
 	}
-	w.prev, w.next, w.err, w.tag, w.ready = nil, nil, nil, nil, nil
+	w.prev, w.next, w.toWake, w.err, w.tag, w.ready = nil, nil, nil, nil, nil, nil
 	w.state = waiting
 	w.bed.Store(up)
 	waiterNodes.Put(w)
@@ -164,32 +163,35 @@ func (q *waitQueue) sum() int64 {
 
 // A wakeList collects the waiters that a critical section decided to wake, so
 // that they are woken, in order, after the lock is given back: a woken
-// goroutine would only run into the lock. The zero value is empty.
-//
-// An invited waiter stays in its queue and so cannot be linked here as well;
-// there is at most one, and it has its own place.
+// goroutine would only run into the lock. A waiter is in at most one wakeList,
+// from when its state leaves waiting until it is called. The zero value is empty.
 type wakeList struct {
-	head, tail *waiter // out of the queue, linked by next
-	invited    *waiter
+	head, tail *waiter
 }
 
-func (l *wakeList) add(w *waiter) {
+// add appends w, whose wait is over if final, or which is to compete.
+func (l *wakeList) add(w *waiter, final bool) {
+	w.final = final
 	if l.tail == nil {
 		l.head = w
 	} else {
-		l.tail.next = w
+		l.tail.toWake = w
 	}
 	l.tail = w
 }
 
-// wake calls every waiter. The owner's lock must not be held.
+// wake calls every waiter, and leaves l empty. The owner's lock must not be
+// held.
 func (l *wakeList) wake() {
-	for w := l.head; w != nil; {
-		next := w.next // w may be recycled as soon as it has been called
-		w.call(dismissed)
+	w := l.head
+	*l = wakeList{}
+	for w != nil {
+		next, how := w.toWake, called // w may be recycled as soon as it has been called
+		if w.final {
+			how = dismissed
+		}
+		w.toWake = nil
+		w.call(how)
 		w = next
-	}
-	if l.invited != nil {
-		l.invited.call(called)
 	}
 }

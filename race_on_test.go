@@ -1,0 +1,5 @@
+//go:build race
+
+package ration
+
+const raceEnabled = true
