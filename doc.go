@@ -11,7 +11,7 @@
 //	           how many at once           which one, and who has it
 //	          +----------------+         +--------------------------+
 //	callers   |   Semaphore    | permits |         Pool[T]          |   open
-//	--------->| balance: 4 - 3 |<--------| idle:  d                 |--------> new
+//	--------->| balance: 0     |<--------| idle:  none              |--------> new
 //	  wait    | queue:  w w w  |         | table: a->#7 b->#8 c->#9 |<-------- Close
 //	          +----------------+         +--------------------------+   destroy
 //	                                       | Acquire    ^ Close, Discard

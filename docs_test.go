@@ -25,6 +25,7 @@ var (
 	citedAt      = regexp.MustCompile("\\[`?((?:Test|Fuzz)[A-Z]\\w*)`?\\]\\(([^)]+)\\)")
 	relativeLink = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 	contractRow  = regexp.MustCompile(`(?m)^\| ([A-Z]\d+) \| (.+) \| (.+) \|$`)
+	codeSpan     = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
 	goBlock      = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 )
 
@@ -71,7 +72,7 @@ func TestDocs_CitedTestsExist(t *testing.T) {
 
 func TestDocs_LinkedFilesExist(t *testing.T) {
 	eachFile(t, ".md", func(name, text string) {
-		for _, link := range relativeLink.FindAllStringSubmatch(text, -1) {
+		for _, link := range relativeLink.FindAllStringSubmatch(codeSpan.ReplaceAllString(text, ""), -1) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(name), link[1]))
 			require.NoError(t, err, "linked in %s", name)
 		}
