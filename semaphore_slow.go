@@ -407,5 +407,8 @@ func (s *Semaphore) settleAt(now, balance int64, wake *wakeList) {
 	if head != nil && !s.fair && s.headSince.Load() != head.since {
 		s.headSince.Store(head.since)
 	}
-	s.word.Store(balance<<flagBits | s.word.Load()&resized | flags)
+	w := s.word.Load()
+	if next := balance<<flagBits | w&resized | flags; next != w {
+		s.word.Store(next)
+	}
 }

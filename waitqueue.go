@@ -92,7 +92,11 @@ func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken, f
 			}
 		}
 	}
-	return true, w.bed.Swap(up) == dismissed
+	if w.bed.Load() == dismissed {
+		return true, true // recycle gets it up
+	}
+	w.bed.Store(up)
+	return true, false
 }
 
 // recycle gives back the node of a waiter that has left the queue. If it lies
@@ -104,7 +108,9 @@ func (w *waiter) recycle(expectToken bool) {
 	}
 	w.prev, w.next, w.toWake, w.err, w.tag, w.ready = nil, nil, nil, nil, nil, nil
 	w.state = waiting
-	w.bed.Store(up)
+	if w.bed.Load() != up {
+		w.bed.Store(up)
+	}
 	waiterNodes.Put(w)
 }
 
