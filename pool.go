@@ -244,6 +244,7 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 		clock:      startClock(),
 		identities: make(map[identity]struct{}),
 	}
+	p.permits.clock = p.clock // one time for both
 	if p.opts.OpenTimeout == 0 {
 		p.opts.OpenTimeout = defaultOpenTimeout
 	}

@@ -19,14 +19,13 @@ type need[T any] struct {
 // acquireWaiting goes on where AcquireWith found no permit. The weight counts as
 // arriving.
 func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
-	queued, err := p.permits.acquireQueued(ctx, o.Weight)
+	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, start)
 	p.mu.Lock()
 	p.arriving -= o.Weight
 	if err != nil {
 		p.mu.Unlock()
 		return p.failed(o, "wait", err, start, queued)
 	}
-	now := p.clock.now()
 	if s := p.takeIdle(now, false); s != nil {
 		var after chores[T]
 		l := p.lend(s, &o, now, &after)

@@ -40,6 +40,7 @@ type waiter struct {
 	final      bool    // in a wakeList: it is woken for good
 	n          int64   // what it asks for
 	since      int64   // arrival, by the owner's clock
+	ended      int64   // the end of the wait, likewise
 	state      waiterState
 	err        error // set with refused
 	tag        any   // the owner's
