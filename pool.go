@@ -180,7 +180,8 @@ type Pool[T any] struct {
 	clock   clock
 	alive   context.Context // ends with the pool
 	kill    context.CancelFunc
-	timed   bool // resources can age
+	timed   bool // the times of resources matter
+	ages    bool // an idle resource may not be fit to be lent as it is
 	watched bool // there is an observer
 
 	mu         sync.Mutex
@@ -250,10 +251,11 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	}
 	p.opts.OpenTimeout = max(0, p.opts.OpenTimeout)
 	p.timed = opts.Check != nil && opts.CheckAfter > 0 || opts.MaxIdleTime > 0 || opts.MaxLifetime > 0
+	p.ages = p.timed || opts.Check != nil || opts.MaxUses > 0
 	p.watched = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
 	if opts.MinIdle > 0 {
-		p.update(func(after *chores[T]) {})
+		p.update(func(*chores[T]) {}) // settle opens them
 	}
 	return p, nil
 }
@@ -279,21 +281,22 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 		return p.failed(o, "wait", ctx.Err(), start, false)
 	}
 	p.mu.Lock()
-	if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
-		p.arriving += o.Weight
-		p.mu.Unlock()
-		return p.acquireWaiting(ctx, o, start)
+	if !p.permits.takeFast(o.Weight) {
+		if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
+			p.arriving += o.Weight
+			p.mu.Unlock()
+			return p.acquireWaiting(ctx, o, start)
+		}
 	}
-	if s := p.takeIdle(start, false); s != nil {
-		var after chores[T]
-		l := p.lend(s, &o, start, &after)
+	s := p.takeIdle(start, false)
+	if s == nil {
+		p.onTheWay += o.Weight
 		p.mu.Unlock()
-		after.do(p)
-		return p.lent(l, o, start, "granted"), nil
+		return p.acquireNeeding(ctx, o, start, false)
 	}
-	p.onTheWay += o.Weight
+	l := p.lend(s, &o, start)
 	p.mu.Unlock()
-	return p.acquireNeeding(ctx, o, start, false)
+	return p.lent(l, &o, start, "granted"), nil
 }
 
 // TryAcquire lends a resource that is idle now, if there is one and waiters may
@@ -324,11 +327,9 @@ func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
 		after.do(p)
 		return Lease[T]{}, false
 	}
-	var after chores[T]
-	l := p.lend(s, &o, start, &after)
+	l := p.lend(s, &o, start)
 	p.mu.Unlock()
-	after.do(p)
-	return p.lent(l, o, start, "granted"), true
+	return p.lent(l, &o, start, "granted"), true
 }
 
 // Do lends a resource to fn and returns what fn returns. The resource goes back

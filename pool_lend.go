@@ -27,14 +27,12 @@ func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start in
 		return p.failed(o, "wait", err, start, queued)
 	}
 	if s := p.takeIdle(now, false); s != nil {
-		var after chores[T]
-		l := p.lend(s, &o, now, &after)
+		l := p.lend(s, &o, now)
 		if queued {
 			p.countWait(now - start)
 		}
 		p.mu.Unlock()
-		after.do(p)
-		return p.lent(l, o, start, "granted"), nil
+		return p.lent(l, &o, start, "granted"), nil
 	}
 	p.onTheWay += o.Weight
 	p.mu.Unlock()
@@ -73,7 +71,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	switch {
 	case state == granted && err == nil:
 		p.loose--
-		l = p.lend(n.slot, &o, now, &after)
+		l = p.lend(n.slot, &o, now)
 		p.countWait(now - start)
 		if n.opened {
 			outcome = "opened"
@@ -108,13 +106,17 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	if err != nil {
 		return p.failed(o, op, err, start, true)
 	}
-	return p.lent(l, o, start, outcome), nil
+	return p.lent(l, &o, start, outcome), nil
 }
 
 // takeIdle takes the idle resource whose turn it is, if it can be lent as it is,
 // or else, if any will do, the next that can. Where there is nothing to open, it
 // makes one.
 func (p *Pool[T]) takeIdle(now int64, any bool) *slot[T] {
+	if s := p.nextIdle(nil); s != nil && !p.ages {
+		p.idle.remove(s)
+		return s
+	}
 	for s := p.nextIdle(nil); s != nil; s = p.nextIdle(s) {
 		if p.expired(s, now) == keep && !p.needsCheck(s, now) {
 			p.idle.remove(s)
@@ -147,7 +149,7 @@ func (p *Pool[T]) nextIdle(s *slot[T]) *slot[T] {
 }
 
 // lend makes a lease of s, which is in no list. The borrower has its permits.
-func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64, after *chores[T]) Lease[T] {
+func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 	p.lastID++
 	s.owner, s.weight, s.maxHold = o.Owner, o.Weight, o.MaxHold
 	s.lentAt, s.activeAt = now, now
@@ -156,14 +158,14 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64, after *chores[T
 	p.out.pushBack(s)
 	p.heldWeight += o.Weight
 	p.stats.Acquired++
-	if p.idle.len < p.opts.MinIdle {
-		p.settle(after)
-	}
 	return Lease[T]{slot: s, id: p.lastID}
 }
 
-// lent tells of a lease that has been made.
-func (p *Pool[T]) lent(l Lease[T], o AcquireOptions, start int64, outcome string) Lease[T] {
+// lent sees to what follows from a lease that has been made.
+func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome string) Lease[T] {
+	if p.opts.MinIdle > 0 {
+		p.update(func(*chores[T]) {}) // one idle resource fewer
+	}
 	if p.opts.Observer.Acquired != nil {
 		event := AcquireEvent{
 			Pool: p.opts.Name, Owner: o.Owner, ID: l.id, Weight: o.Weight,
@@ -289,17 +291,19 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 		now = p.clock.now()
 	}
 	var after chores[T]
-	var event ReturnEvent
+	var event *ReturnEvent
 	p.mu.Lock()
 	if p.opts.Observer.Returned != nil {
-		event = ReturnEvent{
+		event = &ReturnEvent{
 			Pool: p.opts.Name, Owner: s.owner, ID: s.state.Load() >> phaseBits, Weight: s.weight,
 			Held: time.Duration(now - s.lentAt), How: how,
 		}
 	}
 	p.out.remove(s)
 	p.heldWeight -= s.weight
-	p.permits.release(s.weight, &after.permits)
+	if !p.permits.giveFast(s.weight) {
+		p.permits.release(s.weight, &after.permits)
+	}
 	if f == keep {
 		f = p.unwanted(s, now)
 	}
@@ -318,8 +322,8 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 	}
 	p.mu.Unlock()
 	after.do(p)
-	if event.ID != 0 {
-		tell(func() { p.opts.Observer.Returned(event) }, nil)
+	if event != nil {
+		tell(func() { p.opts.Observer.Returned(*event) }, nil)
 	}
 	return f
 }
