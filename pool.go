@@ -163,8 +163,8 @@ type Pool[T any] struct {
 	//
 	//  1. idle + out + loose + opening + destroying <= capacity, or, after a shrink,
 	//     falling until it is.
-	//  2. held weights + weights on the way <= permits held <= that + weights
-	//     arriving.
+	//  2. permits held = weights of the loans + weights on the way, and at most as
+	//     much more as the borrowers that are arriving asked for.
 	//  3. A slot is in idle and not lent, or in out and lent (or just being
 	//     ended), or loose, or gone.
 	//  4. A borrower waits in needers only if nothing idle can be lent as it is
@@ -180,8 +180,7 @@ type Pool[T any] struct {
 	clock   clock
 	alive   context.Context // ends with the pool
 	kill    context.CancelFunc
-	timed   bool // the times of resources matter
-	ages    bool // an idle resource may not be fit to be lent as it is
+	timed   bool // resources can age
 	watched bool // there is an observer
 
 	mu         sync.Mutex
@@ -201,9 +200,9 @@ type Pool[T any] struct {
 	warmers    waitQueue             // callers of Warm; n is their target
 	upkeep     upkeep
 
-	heldWeight int64 // of the leases
-	onTheWay   int64 // of borrowers that have their permits and no lease yet
-	arriving   int64 // of borrowers that may or may not have their permits
+	heldWeight int64 // permits of the loans
+	onTheWay   int64 // permits of borrowers that have no loan yet
+	arriving   int   // borrowers that may or may not have their permits
 
 	stats           PoolStats // the counters only
 	duplicateCloses atomic.Uint64
@@ -251,7 +250,6 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	}
 	p.opts.OpenTimeout = max(0, p.opts.OpenTimeout)
 	p.timed = opts.Check != nil && opts.CheckAfter > 0 || opts.MaxIdleTime > 0 || opts.MaxLifetime > 0
-	p.ages = p.timed || opts.Check != nil || opts.MaxUses > 0
 	p.watched = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
 	if opts.MinIdle > 0 {
@@ -283,7 +281,7 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 	p.mu.Lock()
 	if !p.permits.takeFast(o.Weight) {
 		if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
-			p.arriving += o.Weight
+			p.arriving++
 			p.mu.Unlock()
 			return p.acquireWaiting(ctx, o, start)
 		}

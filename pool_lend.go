@@ -16,12 +16,11 @@ type need[T any] struct {
 	tried  bool            // an open or a check was started for it
 }
 
-// acquireWaiting goes on where AcquireWith found no permit. The weight counts as
-// arriving.
+// acquireWaiting goes on where AcquireWith found no permit. It counts as arriving.
 func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, start)
 	p.mu.Lock()
-	p.arriving -= o.Weight
+	p.arriving--
 	if err != nil {
 		p.mu.Unlock()
 		return p.failed(o, "wait", err, start, queued)
@@ -113,9 +112,8 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 // or else, if any will do, the next that can. Where there is nothing to open, it
 // makes one.
 func (p *Pool[T]) takeIdle(now int64, any bool) *slot[T] {
-	if s := p.nextIdle(nil); s != nil && !p.ages {
-		p.idle.remove(s)
-		return s
+	if p.needers.head != nil {
+		return nil // those have been waiting longer
 	}
 	for s := p.nextIdle(nil); s != nil; s = p.nextIdle(s) {
 		if p.expired(s, now) == keep && !p.needsCheck(s, now) {
