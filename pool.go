@@ -82,6 +82,11 @@ type PoolOptions[T any] struct {
 	// capacity.
 	MaxOpening int
 
+	// Rate is asked for a token before every acquire waits for a permit: first
+	// "may start", then "may run at once". The token goes back if no lease comes
+	// of it. Buckets may be shared.
+	Rate *TokenBucket
+
 	// Logger is told of failures that nobody else is told of, and of revoked
 	// leases. Without it the pool is silent.
 	Logger *slog.Logger
@@ -278,6 +283,21 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 	if ctx.Err() != nil {
 		return p.failed(o, "wait", ctx.Err(), start, false)
 	}
+	if p.opts.Rate == nil {
+		return p.acquire(ctx, o, start)
+	}
+	if err := p.waitRate(ctx, o.Weight); err != nil {
+		return p.failed(o, "rate", err, start, true)
+	}
+	l, err := p.acquire(ctx, o, start)
+	if err != nil {
+		p.opts.Rate.Return(1)
+	}
+	return l, err
+}
+
+// acquire is AcquireWith once there is a token.
+func (p *Pool[T]) acquire(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	p.mu.Lock()
 	if !p.permits.takeFast(o.Weight) {
 		if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
@@ -301,6 +321,20 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 // be overtaken. It never opens or checks one: a resource that would need a Check
 // is passed over.
 func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
+	if p.opts.Rate == nil {
+		return p.tryAcquire()
+	}
+	if !p.opts.Rate.Allow(1) {
+		return Lease[T]{}, false
+	}
+	l, ok := p.tryAcquire()
+	if !ok {
+		p.opts.Rate.Return(1)
+	}
+	return l, ok
+}
+
+func (p *Pool[T]) tryAcquire() (Lease[T], bool) {
 	o := AcquireOptions{Weight: 1}
 	start := p.clock.now()
 	p.mu.Lock()

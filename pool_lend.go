@@ -16,6 +16,25 @@ type need[T any] struct {
 	tried  bool            // an open or a check was started for it
 }
 
+// waitRate waits for a token of PoolOptions.Rate, until the pool is closed. A
+// request that the pool would refuse does not wait for one.
+func (p *Pool[T]) waitRate(ctx context.Context, weight int64) error {
+	if err := p.permits.check(weight); err != nil {
+		return err
+	}
+	if p.opts.Rate.Allow(1) {
+		return nil
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.alive, cancel)()
+	err := p.opts.Rate.Wait(waiting, 1)
+	if err != nil && ctx.Err() == nil && p.alive.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
 // acquireWaiting goes on where AcquireWith found no permit. It counts as arriving.
 func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, start)

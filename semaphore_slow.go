@@ -217,6 +217,13 @@ func (s *Semaphore) join(n, now int64) (*waiter, error) {
 	return w, err
 }
 
+// check is admit without the lock held.
+func (s *Semaphore) check(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admit(n)
+}
+
 // admit says why a request for n permits can never be served, if so. mu is
 // held.
 func (s *Semaphore) admit(n int64) error {
