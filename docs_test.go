@@ -10,12 +10,15 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ration-go/ration"
 )
 
 // The documents make claims about the code. These tests hold them to it.
@@ -99,6 +102,18 @@ func TestDocs_ReadmeCodeRuns(t *testing.T) {
 	require.NotEmpty(t, blocks)
 	for _, block := range blocks {
 		require.Contains(t, strings.Join(code, "\n"), withoutIndent(block[1]))
+	}
+}
+
+func TestDocs_ReadmeListsEveryOption(t *testing.T) {
+	readme := read(t, "README.md")
+	for _, options := range []reflect.Type{
+		reflect.TypeFor[ration.PoolOptions[int]](),
+		reflect.TypeFor[ration.SemaphoreOptions](),
+	} {
+		for _, field := range reflect.VisibleFields(options) {
+			require.Regexp(t, "(?m)^\\| .*`"+field.Name+"`.* \\|$", readme, "an option of %v", options)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func TestSemaphore_FastPathOrdersReleaseBeforeAcquire(t *testing.T) {
 					})
 					data = 41
 					s.Release(1)
-					<-c.done
+					c.wait(t)
 					require.Equal(t, 42, data)
 				}
 			})
@@ -72,7 +72,7 @@ func TestSemaphore_SlowPathOrdersReleaseBeforeAcquire(t *testing.T) {
 				require.NoError(t, s.Acquire(t.Context(), 1))
 			}
 			require.Equal(t, 42, data)
-			<-c.done
+			c.wait(t)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestSemaphore_EveryReleaseThatWasNeededIsOrdered(t *testing.T) {
 			require.NoError(t, s.Acquire(watchdog(t), n))
 			require.Equal(t, [n + 1]int{1, 2, 3, 4, 5}, data)
 			for _, c := range calls {
-				<-c.done
+				c.wait(t)
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func TestSemaphore_GivesMutualExclusion(t *testing.T) {
 			}))
 		}
 		for _, c := range calls {
-			<-c.done
+			c.wait(t)
 			require.NoError(t, c.err)
 		}
 		require.Equal(t, 8*each, data)

@@ -88,7 +88,7 @@ func TestSemaphore_LargeRequestIsNotStarved(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		began := time.Now()
-		require.NoError(t, s.Acquire(ctx, 8))
+		require.NoError(t, s.Acquire(briefly(t), 8))
 		limit := 800 * time.Microsecond // the longest hold
 		if !fair {
 			limit += barging + 100*time.Microsecond
@@ -271,11 +271,11 @@ func TestSemaphore_NonFairTailIsBounded(t *testing.T) {
 			}
 			return nil
 		})
-		<-w.done
+		w.wait(t)
 		require.NoError(t, w.err)
 		require.LessOrEqual(t, w.took, barging+hold)
 		s.Release(1)
-		<-c.done
+		c.wait(t)
 		require.NoError(t, c.err)
 	})
 }
@@ -518,7 +518,7 @@ func TestSemaphore_PlaceInTheQueueIsFreedByEveryEndOfAWait(t *testing.T) {
 		require.True(t, s.TryAcquire(3))
 		full := func() {
 			t.Helper()
-			require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 3))
+			require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 3))
 			require.False(t, s.TryAcquireFor(3, time.Hour))
 		}
 
@@ -544,7 +544,7 @@ func TestSemaphore_PlaceInTheQueueIsFreedByEveryEndOfAWait(t *testing.T) {
 		requireFailed(t, ErrTooLarge, tooLarge)
 
 		last := park(t, s, 1)
-		require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 1))
+		require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 1))
 		require.NoError(t, s.Resize(5))
 		requireGranted(t, last)
 	})
@@ -555,12 +555,12 @@ func TestSemaphore_FullQueueDoesNotRefuseWhatFits(t *testing.T) {
 		s := newBoundedSemaphore(t, 4, false, 1)
 		require.True(t, s.TryAcquire(2))
 		large := park(t, s, 4)
-		require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 3))
-		require.NoError(t, s.Acquire(t.Context(), 1), "fits, and may pass")
+		require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 3))
+		require.NoError(t, s.Acquire(briefly(t), 1), "fits, and may pass")
 		require.True(t, s.TryAcquire(1))
 		s.Release(2)
 		endBarging()
-		require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 1), "fits, but may not pass any more")
+		require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 1), "fits, but may not pass any more")
 		s.Release(2)
 		requireGranted(t, large)
 	})
@@ -571,7 +571,7 @@ func TestSemaphore_FullQueueOfAFairSemaphoreLetsNobodyPass(t *testing.T) {
 		s := newBoundedSemaphore(t, 4, true, 1)
 		require.True(t, s.TryAcquire(2))
 		park(t, s, 4)
-		require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 1))
-		require.NoError(t, s.Acquire(t.Context(), 0))
+		require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 1))
+		require.NoError(t, s.Acquire(briefly(t), 0))
 	})
 }
