@@ -345,7 +345,7 @@ func (p *Pool[T]) Do(ctx context.Context, fn func(context.Context, T) error) (er
 	if err != nil {
 		return err
 	}
-	bad := true // unless fn gets to its end
+	bad := true // unless fn and judge get to their ends
 	defer func() {
 		switch {
 		case !l.end(returned):
@@ -356,9 +356,26 @@ func (p *Pool[T]) Do(ctx context.Context, fn func(context.Context, T) error) (er
 			p.takeBack(l.slot)
 		}
 	}()
-	err = fn(ctx, l.slot.value)
-	bad = err != nil && (isBroken(err) || p.opts.Broken != nil && p.opts.Broken(err))
+	if err = fn(ctx, l.slot.value); err == nil {
+		bad = false
+		return nil
+	}
+	bad, err = p.judge(err)
 	return err
+}
+
+// judge says whether err, of the function of a Do, means that the resource is
+// bad. If the Broken hook fails, it is, and err says that too.
+func (p *Pool[T]) judge(err error) (bad bool, _ error) {
+	if p.opts.Broken == nil || isBroken(err) {
+		return isBroken(err), err
+	}
+	runHook("Broken", 0, func() error { bad = p.opts.Broken(err); return nil }, func(failed error, _ bool) {
+		if failed != nil {
+			bad, err = true, errors.Join(err, failed)
+		}
+	}, nil)
+	return bad, err
 }
 
 // Broken marks err, returned by the function of [Pool.Do], as saying that the
