@@ -138,13 +138,8 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 	if s == nil || !(Lease[T]{slot: s, id: id}).end(revoked) {
 		return false
 	}
+	p.destroyAside(s, p.endLoan(s, "revoked", destroyRevoked))
 	p.log(slog.LevelInfo, "lease revoked", slog.Uint64("lease", id))
-	f := p.endLoan(s, "revoked", destroyRevoked)
-	if p.opts.Close == nil {
-		p.destroy(s, f)
-	} else {
-		go p.destroy(s, f)
-	}
 	return true
 }
 

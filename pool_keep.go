@@ -170,6 +170,15 @@ func (p *Pool[T]) destroy(s *slot[T], f fate) error {
 	return result
 }
 
+// destroyAside is destroy for a caller that no user code may hold up or end.
+func (p *Pool[T]) destroyAside(s *slot[T], f fate) {
+	if p.opts.Close == nil && p.opts.Observer.Destroyed == nil {
+		p.destroy(s, f)
+	} else {
+		go p.destroy(s, f)
+	}
+}
+
 func (p *Pool[T]) destroyed(s *slot[T], f fate, err error) {
 	p.update(func(after *chores[T]) {
 		p.destroying--

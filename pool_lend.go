@@ -320,7 +320,11 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 	p.mu.Unlock()
 	after.do(p)
 	if event.ID != 0 {
-		tell(func() { p.opts.Observer.Returned(event) }, nil)
+		tell(func() { p.opts.Observer.Returned(event) }, func() {
+			if f > detach {
+				p.destroy(s, f) // since the caller will not
+			}
+		})
 	}
 	return f
 }
@@ -388,11 +392,7 @@ func (c *chores[T]) doSlow(p *Pool[T]) {
 	for s := c.doomed; s != nil; {
 		next := s.next
 		s.next = nil
-		if p.opts.Close == nil {
-			p.destroy(s, s.fate)
-		} else {
-			go p.destroy(s, s.fate)
-		}
+		p.destroyAside(s, s.fate)
 		s = next
 	}
 	for _, job := range c.jobs {
