@@ -200,9 +200,9 @@ type Pool[T any] struct {
 	warmers    waitQueue             // callers of Warm; n is their target
 	upkeep     upkeep
 
-	heldWeight int64 // of the leases
-	onTheWay   int64 // of borrowers that have their permits and no lease yet
-	arriving   int64 // of borrowers that may or may not have their permits
+	heldWeight int64   // of the leases
+	onTheWay   int64   // of borrowers that have their permits and no lease yet
+	arriving   wideSum // of borrowers that may or may not have their permits
 
 	stats           PoolStats // the counters only
 	duplicateCloses atomic.Uint64
@@ -279,7 +279,7 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 	}
 	p.mu.Lock()
 	if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
-		p.arriving += o.Weight
+		p.arriving.add(o.Weight)
 		p.mu.Unlock()
 		return p.acquireWaiting(ctx, o, start)
 	}
@@ -305,11 +305,11 @@ func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
 	took, sure := p.permits.barge(1, 1)
 	if took == 0 && !sure {
 		// Only the semaphore's lock can tell, and to take it may mean to wake somebody.
-		p.arriving++
+		p.arriving.add(1)
 		p.mu.Unlock()
 		took = p.permits.grab(1, 1)
 		p.mu.Lock()
-		p.arriving--
+		p.arriving.sub(1)
 	}
 	if took == 0 {
 		p.mu.Unlock()

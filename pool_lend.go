@@ -21,7 +21,7 @@ type need[T any] struct {
 func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	queued, err := p.permits.acquireQueued(ctx, o.Weight)
 	p.mu.Lock()
-	p.arriving -= o.Weight
+	p.arriving.sub(o.Weight)
 	if err != nil {
 		p.mu.Unlock()
 		return p.failed(o, "wait", err, start, queued)
