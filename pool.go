@@ -275,7 +275,7 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 	o.Weight = max(1, o.Weight)
 	start := p.clock.now()
 	if ctx.Err() != nil {
-		return p.failed(o, "wait", ctx.Err(), start, false)
+		return p.failed(o, "wait", outcomeOf(ctx.Err()), ctx.Err(), start, false)
 	}
 	p.mu.Lock()
 	if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {

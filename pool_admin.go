@@ -2,7 +2,6 @@ package ration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 )
@@ -75,13 +74,10 @@ func (p *Pool[T]) Warm(ctx context.Context, n int) error {
 	if err == nil {
 		return nil
 	}
-	op := "open"
-	if errors.Is(err, ErrClosed) || errors.Is(err, ErrTooLarge) {
-		op = "wait"
-	}
+	op, _, cause := explain(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.acquireError(op, err, p.clock.now(), start)
+	return p.acquireError(op, cause, p.clock.now(), start)
 }
 
 func (p *Pool[T]) warm(ctx context.Context, n int, start int64) (err error) {
@@ -107,7 +103,10 @@ func (p *Pool[T]) warm(ctx context.Context, n int, start int64) (err error) {
 	switch state {
 	case waiting:
 		p.warmers.remove(w)
-		err = ctx.Err()
+		if err = ctx.Err(); err == nil {
+			err = context.Canceled // a foreign context that does not keep its word
+		}
+		err = openError{err}
 	case refused:
 		err = w.err
 	}

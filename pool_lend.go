@@ -24,7 +24,7 @@ func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start in
 	p.arriving.sub(o.Weight)
 	if err != nil {
 		p.mu.Unlock()
-		return p.failed(o, "wait", err, start, queued)
+		return p.failed(o, "wait", outcomeOf(err), err, start, queued)
 	}
 	now := p.clock.now()
 	if s := p.takeIdle(now, false); s != nil {
@@ -65,7 +65,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	}
 
 	after = chores[T]{}
-	op, outcome := "wait", "granted"
+	op, outcome := "wait", outcomeOf(err)
 	now := p.clock.now()
 	var l Lease[T]
 	p.mu.Lock()
@@ -84,10 +84,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		p.loose--
 		p.putBack(n.slot, now, &after)
 	case state == refused && err == nil:
-		err = w.err
-		if !errors.Is(err, ErrClosed) {
-			op = "open"
-		}
+		op, outcome, err = explain(w.err)
 	default:
 		switch {
 		case p.opening > 0:
@@ -107,7 +104,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	after.do(p)
 	w.recycle(!woken && state != waiting)
 	if err != nil {
-		return p.failed(o, op, err, start, true)
+		return p.failed(o, op, outcome, err, start, true)
 	}
 	return p.lent(l, o, start, outcome), nil
 }
@@ -178,22 +175,9 @@ func (p *Pool[T]) lent(l Lease[T], o AcquireOptions, start int64, outcome string
 
 // failed makes the error of an acquire that got no lease, counts it and tells of
 // it.
-func (p *Pool[T]) failed(o AcquireOptions, op string, cause error, start int64, queued bool) (Lease[T], error) {
+func (p *Pool[T]) failed(o AcquireOptions, op, outcome string, cause error, start int64, queued bool) (Lease[T], error) {
 	now := p.clock.now()
 	p.mu.Lock()
-	outcome := "error"
-	switch {
-	case cause == ErrClosed:
-		outcome = "closed"
-	case cause == ErrTooLarge:
-		outcome = "too_large"
-	case cause == ErrQueueFull:
-		outcome = "queue_full"
-	case cause == context.DeadlineExceeded:
-		outcome = "timeout"
-	case cause == context.Canceled:
-		outcome = "canceled"
-	}
 	if queued {
 		p.countWait(now - start)
 	}
@@ -214,6 +198,37 @@ func (p *Pool[T]) failed(o AcquireOptions, op string, cause error, start int64, 
 		tell(func() { p.opts.Observer.Acquired(event) }, nil)
 	}
 	return Lease[T]{}, err
+}
+
+// An openError says why an open has brought nothing, on the way to whoever waits
+// for it. Mostly it is the open function's own error, which may be any, also one
+// that would mean something else if it were the pool's.
+type openError struct{ error }
+
+// explain says what a borrower is to be told whose wait has ended with err.
+func explain(err error) (op, outcome string, cause error) {
+	if e, ok := err.(openError); ok {
+		return "open", "error", e.error
+	}
+	return "wait", outcomeOf(err), err
+}
+
+// outcomeOf is how an acquire ended, by an error of the pool's or the context's.
+func outcomeOf(err error) string {
+	switch err {
+	case nil:
+		return "granted"
+	case ErrClosed:
+		return "closed"
+	case ErrTooLarge:
+		return "too_large"
+	case ErrQueueFull:
+		return "queue_full"
+	case context.DeadlineExceeded:
+		return "timeout"
+	default:
+		return "canceled"
+	}
 }
 
 func (p *Pool[T]) acquireError(op string, cause error, now, start int64) *AcquireError {

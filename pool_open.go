@@ -122,9 +122,9 @@ func (p *Pool[T]) openFailed(err error, why purpose, after *chores[T]) {
 	p.stats.OpenFailed++
 	switch {
 	case why == forBorrower && p.needers.head != nil:
-		p.answer(p.needers.head, refused, err, after)
+		p.answer(p.needers.head, refused, openError{err}, after)
 	case why == forWarm && p.warmers.head != nil:
-		p.answerWarm(p.warmers.head, refused, err, after)
+		p.answerWarm(p.warmers.head, refused, openError{err}, after)
 	case why == forMinIdle:
 		p.rest()
 	}
