@@ -49,6 +49,7 @@ func (p *Pool[T]) settle(after *chores[T]) {
 		return
 	}
 	now := p.clock.now()
+	p.abandoned = min(p.abandoned, p.opening+p.checking)
 	p.serve(now, after)
 	for p.idle.len > 0 && int64(p.total()+p.opening) > p.permits.capacity.Load() {
 		p.evict(p.idle.head, destroySurplus, after)
@@ -71,7 +72,7 @@ func (p *Pool[T]) serve(now int64, after *chores[T]) {
 		case s != nil && !p.needsCheck(s, now):
 			p.idle.remove(s)
 			p.hand(s, p.needers.head, after)
-		case p.opening+p.checking >= p.needers.len:
+		case p.hopeful() >= p.needers.len:
 			return
 		case s != nil:
 			p.idle.remove(s)

@@ -10,10 +10,21 @@ import (
 
 // A need is what a borrower in Pool.needers waits for.
 type need[T any] struct {
-	ctx    context.Context // its values go to open and Check
-	slot   *slot[T]        // set with granted, loose until the borrower wakes
-	opened bool            // slot was opened just now
-	tried  bool            // an open or a check was started for it
+	ctx       context.Context // its values go to open and Check
+	slot      *slot[T]        // set with granted, loose until the borrower wakes
+	opened    bool            // slot was opened just now
+	trying    bool            // an open or a check that was started for it is in flight
+	abandoned bool            // and it has given up on that
+}
+
+// try starts an open or a check for n, or for nobody if n is nil, and returns
+// the context whose values that gets.
+func (n *need[T]) try() context.Context {
+	if n == nil {
+		return context.Background()
+	}
+	n.trying = true
+	return n.ctx
 }
 
 // acquireWaiting goes on where AcquireWith found no permit. The weight counts as
@@ -94,6 +105,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		}
 		if state == waiting {
 			p.needers.remove(w)
+			p.giveUp(n)
 		}
 	}
 	if err != nil {
@@ -107,6 +119,16 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		return p.failed(o, op, outcome, err, start, true)
 	}
 	return p.lent(l, o, start, outcome), nil
+}
+
+// giveUp stops counting on one of the opens and checks in flight if n, which has
+// just stopped waiting, leaves one too many: it may hang, and the next borrower
+// had better have its own.
+func (p *Pool[T]) giveUp(n *need[T]) {
+	if p.hopeful() > p.needers.len {
+		p.abandoned++
+		n.abandoned = n.trying
+	}
 }
 
 // takeIdle takes the idle resource whose turn it is, if it can be lent as it is,

@@ -144,6 +144,7 @@ func (p *Pool[T]) Audit() error {
 		"%d resources (%d idle, %d leased, %d opening, %d being destroyed) exceed the capacity %d",
 		p.occupied(), s.Idle, s.Leased, s.Opening, s.Destroying, s.Capacity)
 	law(p.needers.len == 0 || p.onTheWay > 0, "%d borrowers need a resource without a permit", p.needers.len)
+	law(p.abandoned >= 0 && p.hopeful() >= 0, "%d opens and checks given up, of %d", p.abandoned, p.opening+p.checking)
 	law(!p.closed || p.idle.len == 0, "%d resources idle in a closed pool", p.idle.len)
 	return errors.Join(errs...)
 }
