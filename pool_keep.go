@@ -239,7 +239,7 @@ type upkeep struct {
 	replacing int // idle resources that have expired and stay until a replacement is there
 
 	retry    *time.Timer // set while failed opens for MinIdle are not repeated
-	failures int         // of any open, in a row
+	failures int         // rests in a row, with no open between them that worked
 }
 
 func (u *upkeep) stop() {
@@ -328,10 +328,10 @@ const (
 // rest keeps the pool from opening ahead for a while.
 func (p *Pool[T]) rest() {
 	u := &p.upkeep
-	u.failures++
 	if u.retry != nil || p.closed {
-		return
+		return // what fails together is one failure
 	}
+	u.failures++
 	d := min(lastRest, firstRest<<min(u.failures-1, 16))
 	d -= time.Duration(rand.Int64N(int64(d/2) + 1))
 	u.retry = time.AfterFunc(d, func() {
