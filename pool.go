@@ -207,6 +207,7 @@ type Pool[T any] struct {
 
 	stats           PoolStats // the counters only
 	duplicateCloses atomic.Uint64
+	calls           atomic.Int64 // of open, Check, Reset and Close, in progress, also those given up
 }
 
 // NewPool returns a pool that lends at most capacity resources at a time, made

@@ -146,7 +146,8 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 // [ErrClosed], what is idle is destroyed, and what is on loan when it returns. Close
 // waits for all that, and for opens under way, until ctx ends. Then it returns a
 // [*CloseError] that unwraps to ctx.Err() and names the leases still out; they
-// are destroyed all the same when they return.
+// are destroyed all the same when they return. Once Close has returned nil, no
+// goroutine of the pool is left and none of its hooks runs any more.
 //
 // Close may be called more than once and concurrently; each call waits. A caller
 // that holds a lease, or is called by the pool, waits for itself, until ctx ends.
@@ -186,7 +187,7 @@ func (p *Pool[T]) Close(ctx context.Context) error {
 		Pool:   p.opts.Name,
 		Err:    ctx.Err(),
 		Leases: leases,
-		Busy:   p.occupied() - len(leases),
+		Busy:   int(p.calls.Load()),
 	}
 }
 
@@ -201,7 +202,7 @@ func (p *Pool[T]) settleClosed(after *chores[T]) {
 	for p.idle.head != nil {
 		p.evict(p.idle.head, destroyClosed, after)
 	}
-	if p.occupied() == 0 && !p.isDrained() {
+	if p.occupied() == 0 && p.calls.Load() == 0 && !p.isDrained() {
 		close(p.drained)
 	}
 }

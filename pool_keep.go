@@ -156,12 +156,18 @@ func (p *Pool[T]) doom(s *slot[T], f fate, after *chores[T]) {
 
 // destroy destroys the resource of s, which counts as being destroyed.
 func (p *Pool[T]) destroy(s *slot[T], f fate) error {
-	if p.opts.Close == nil {
+	if !p.hearsOfDestroys() {
 		p.destroyed(s, f, nil)
 		return nil
 	}
 	var result error
-	runHook("Close", p.opts.OpenTimeout, func() error { return p.opts.Close(s.value) },
+	p.call("Close",
+		func() error {
+			if p.opts.Close == nil {
+				return nil
+			}
+			return p.opts.Close(s.value)
+		},
 		func(err error, late bool) {
 			if !late {
 				result = err
@@ -173,11 +179,16 @@ func (p *Pool[T]) destroy(s *slot[T], f fate) error {
 
 // destroyAside is destroy for a caller that no user code may hold up or end.
 func (p *Pool[T]) destroyAside(s *slot[T], f fate) {
-	if p.opts.Close == nil && p.opts.Observer.Destroyed == nil {
-		p.destroy(s, f)
-	} else {
+	if p.hearsOfDestroys() {
 		go p.destroy(s, f)
+	} else {
+		p.destroy(s, f)
 	}
+}
+
+// hearsOfDestroys reports whether a destroy runs user code.
+func (p *Pool[T]) hearsOfDestroys() bool {
+	return p.opts.Close != nil || p.opts.Observer.Destroyed != nil
 }
 
 func (p *Pool[T]) destroyed(s *slot[T], f fate, err error) {

@@ -302,7 +302,7 @@ func (p *Pool[T]) takeBack(s *slot[T]) error {
 		return err
 	}
 	var result error
-	runHook("Reset", p.opts.OpenTimeout, func() error { return p.opts.Reset(s.value) },
+	p.call("Reset", func() error { return p.opts.Reset(s.value) },
 		func(err error, late bool) {
 			if late {
 				finish(err)

@@ -88,7 +88,7 @@ func (p *Pool[T]) runOpen(ctx context.Context, n *need[T], why purpose, generati
 	defer cancel()
 	start := p.clock.now()
 	var v T
-	runHook("open", p.opts.OpenTimeout,
+	p.call("open",
 		func() (err error) {
 			v, err = p.open(ctx)
 			return err
@@ -206,7 +206,7 @@ func (p *Pool[T]) startCheck(s *slot[T], after *chores[T]) {
 	after.jobs = append(after.jobs, func() {
 		ctx, cancel := p.hookContext(ctx)
 		defer cancel()
-		runHook("Check", p.opts.OpenTimeout,
+		p.call("Check",
 			func() error { return p.opts.Check(ctx, s.value) },
 			func(err error, late bool) { p.checked(s, n, err) }, nil)
 	})
