@@ -73,7 +73,7 @@ type CloseError struct {
 	Pool   string
 	Err    error       // the context's error
 	Leases []LeaseInfo // the open leases, oldest first; each is destroyed when it returns
-	Busy   int         // resources being opened, checked, reset or destroyed
+	Busy   int         // calls of open, Check, Reset and Close in progress
 }
 
 func (e *CloseError) Error() string {

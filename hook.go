@@ -43,6 +43,18 @@ func runHook(name string, limit time.Duration, fn func() error, over func(err er
 	err = fn()
 }
 
+// call is runHook for a hook of the pool, within OpenTimeout, that Close waits
+// for: also for what over and straggler do, and for one that came back late.
+func (p *Pool[T]) call(name string, fn func() error, over func(err error, late bool), straggler func(error)) {
+	p.calls.Add(1)
+	defer func() {
+		if p.calls.Add(-1) == 0 {
+			p.update(func(*chores[T]) {}) // it may be what Close waits for
+		}
+	}()
+	runHook(name, p.opts.OpenTimeout, fn, over, straggler)
+}
+
 func panicError(name string, r any) error {
 	if err, ok := r.(error); ok {
 		return fmt.Errorf("ration: %s panicked: %w", name, err)

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -187,6 +188,23 @@ type LeaseInfo struct {
 	AcquiredAt time.Time
 	Age        time.Duration // since the acquire or the last Touch
 	Stack      []uintptr     // the borrower's call stack; nil unless recorded
+}
+
+// LogValue makes a group of what is known about the lease.
+func (i LeaseInfo) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 6)
+	if i.Pool != "" {
+		attrs = append(attrs, slog.String("pool", i.Pool))
+	}
+	attrs = append(attrs, slog.Uint64("id", i.ID))
+	if i.Owner != "" {
+		attrs = append(attrs, slog.String("owner", i.Owner))
+	}
+	attrs = append(attrs,
+		slog.Int64("weight", i.Weight),
+		slog.Time("acquired_at", i.AcquiredAt),
+		slog.Duration("age", i.Age))
+	return slog.GroupValue(attrs...)
 }
 
 // Frames resolves the stack, if one was recorded.

@@ -173,8 +173,8 @@ type Pool[T any] struct {
 	//  3. A slot is in idle and not lent, or in out and lent (or just being
 	//     ended), or loose, or gone.
 	//  4. A borrower waits in needers only if nothing idle can be lent as it is
-	//     and as many opens and checks are in flight as needers wait, room and
-	//     MaxOpening permitting.
+	//     and as many opens and checks are in flight, not counting what was given
+	//     up, as needers wait, room and MaxOpening permitting.
 	//
 	// Lock order: mu, then the semaphore's. No user code is run and nobody woken
 	// under mu: what there is to do afterwards is collected in chores.
@@ -198,6 +198,7 @@ type Pool[T any] struct {
 	loose      int         // resources in neither list: being checked or reset, or on their way to a borrower; they count as leased
 	opening    int
 	checking   int
+	abandoned  int // opens and checks in flight that are not counted on, since a borrower has given up waiting for them
 	destroying int
 	ceiling    int                   // occupied at the last settle: what a shrink has left above the capacity may only fall
 	identities map[identity]struct{} // of all resources that have one
@@ -205,12 +206,13 @@ type Pool[T any] struct {
 	warmers    waitQueue             // callers of Warm; n is their target
 	upkeep     upkeep
 
-	heldWeight int64 // permits of the loans
-	onTheWay   int64 // permits of borrowers that have no loan yet
-	arriving   int   // borrowers that may or may not have their permits
+	heldWeight int64   // permits of the loans
+	onTheWay   int64   // permits of borrowers that have no loan yet
+	arriving   wideSum // of what borrowers asked for that may or may not have their permits
 
 	stats           PoolStats // the counters only
 	duplicateCloses atomic.Uint64
+	calls           atomic.Int64 // of open, Check, Reset and Close, in progress, also those given up
 }
 
 // NewPool returns a pool that lends at most capacity resources at a time, made
@@ -281,13 +283,13 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 	o.Weight = max(1, o.Weight)
 	start := p.clock.now()
 	if ctx.Err() != nil {
-		return p.failed(o, "wait", ctx.Err(), start, false)
+		return p.failed(o, "wait", outcomeOf(ctx.Err()), ctx.Err(), start, false)
 	}
 	if p.opts.Rate == nil {
 		return p.acquire(ctx, o, start)
 	}
 	if err := p.waitRate(ctx, o.Weight); err != nil {
-		return p.failed(o, "rate", err, start, true)
+		return p.failed(o, "rate", outcomeOf(err), err, start, true)
 	}
 	l, err := p.acquire(ctx, o, start)
 	if err != nil {
@@ -301,7 +303,7 @@ func (p *Pool[T]) acquire(ctx context.Context, o AcquireOptions, start int64) (L
 	p.mu.Lock()
 	if !p.permits.takeFast(o.Weight) {
 		if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
-			p.arriving++
+			p.arriving.add(o.Weight)
 			p.mu.Unlock()
 			return p.acquireWaiting(ctx, o, start)
 		}
@@ -341,11 +343,11 @@ func (p *Pool[T]) tryAcquire() (Lease[T], bool) {
 	took, sure := p.permits.barge(1, 1)
 	if took == 0 && !sure {
 		// Only the semaphore's lock can tell, and to take it may mean to wake somebody.
-		p.arriving++
+		p.arriving.add(1)
 		p.mu.Unlock()
 		took = p.permits.grab(1, 1)
 		p.mu.Lock()
-		p.arriving--
+		p.arriving.sub(1)
 	}
 	if took == 0 {
 		p.mu.Unlock()
@@ -379,7 +381,7 @@ func (p *Pool[T]) Do(ctx context.Context, fn func(context.Context, T) error) (er
 	if err != nil {
 		return err
 	}
-	bad := true // unless fn gets to its end
+	bad := true // unless fn and judge get to their ends
 	defer func() {
 		switch {
 		case !l.end(returned):
@@ -390,9 +392,26 @@ func (p *Pool[T]) Do(ctx context.Context, fn func(context.Context, T) error) (er
 			p.takeBack(l.slot)
 		}
 	}()
-	err = fn(ctx, l.slot.value)
-	bad = err != nil && (isBroken(err) || p.opts.Broken != nil && p.opts.Broken(err))
+	if err = fn(ctx, l.slot.value); err == nil {
+		bad = false
+		return nil
+	}
+	bad, err = p.judge(err)
 	return err
+}
+
+// judge says whether err, of the function of a Do, means that the resource is
+// bad. If the Broken hook fails, it is, and err says that too.
+func (p *Pool[T]) judge(err error) (bad bool, _ error) {
+	if p.opts.Broken == nil || isBroken(err) {
+		return isBroken(err), err
+	}
+	runHook("Broken", 0, func() error { bad = p.opts.Broken(err); return nil }, func(failed error, _ bool) {
+		if failed != nil {
+			bad, err = true, errors.Join(err, failed)
+		}
+	}, nil)
+	return bad, err
 }
 
 // Broken marks err, returned by the function of [Pool.Do], as saying that the

@@ -2,7 +2,6 @@ package ration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 )
@@ -75,13 +74,10 @@ func (p *Pool[T]) Warm(ctx context.Context, n int) error {
 	if err == nil {
 		return nil
 	}
-	op := "open"
-	if errors.Is(err, ErrClosed) || errors.Is(err, ErrTooLarge) {
-		op = "wait"
-	}
+	op, _, cause := explain(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.acquireError(op, err, p.clock.now(), start)
+	return p.acquireError(op, cause, p.clock.now(), start)
 }
 
 func (p *Pool[T]) warm(ctx context.Context, n int, start int64) (err error) {
@@ -107,7 +103,10 @@ func (p *Pool[T]) warm(ctx context.Context, n int, start int64) (err error) {
 	switch state {
 	case waiting:
 		p.warmers.remove(w)
-		err = ctx.Err()
+		if err = ctx.Err(); err == nil {
+			err = context.Canceled // a foreign context that does not keep its word
+		}
+		err = openError{err}
 	case refused:
 		err = w.err
 	}
@@ -138,13 +137,8 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 	if s == nil || !(Lease[T]{slot: s, id: id}).end(revoked) {
 		return false
 	}
+	p.destroyAside(s, p.endLoan(s, "revoked", destroyRevoked))
 	p.log(slog.LevelInfo, "lease revoked", slog.Uint64("lease", id))
-	f := p.endLoan(s, "revoked", destroyRevoked)
-	if p.opts.Close == nil {
-		p.destroy(s, f)
-	} else {
-		go p.destroy(s, f)
-	}
 	return true
 }
 
@@ -152,7 +146,8 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 // [ErrClosed], what is idle is destroyed, and what is on loan when it returns. Close
 // waits for all that, and for opens under way, until ctx ends. Then it returns a
 // [*CloseError] that unwraps to ctx.Err() and names the leases still out; they
-// are destroyed all the same when they return.
+// are destroyed all the same when they return. Once Close has returned nil, no
+// goroutine of the pool is left and none of its hooks runs any more.
 //
 // Close may be called more than once and concurrently; each call waits. A caller
 // that holds a lease, or is called by the pool, waits for itself, until ctx ends.
@@ -192,7 +187,7 @@ func (p *Pool[T]) Close(ctx context.Context) error {
 		Pool:   p.opts.Name,
 		Err:    ctx.Err(),
 		Leases: leases,
-		Busy:   p.occupied() - len(leases),
+		Busy:   int(p.calls.Load()),
 	}
 }
 
@@ -207,7 +202,7 @@ func (p *Pool[T]) settleClosed(after *chores[T]) {
 	for p.idle.head != nil {
 		p.evict(p.idle.head, destroyClosed, after)
 	}
-	if p.occupied() == 0 && !p.isDrained() {
+	if p.occupied() == 0 && p.calls.Load() == 0 && !p.isDrained() {
 		close(p.drained)
 	}
 }

@@ -49,6 +49,7 @@ func (p *Pool[T]) settle(after *chores[T]) {
 		return
 	}
 	now := p.clock.now()
+	p.abandoned = min(p.abandoned, p.opening+p.checking)
 	p.serve(now, after)
 	for p.idle.len > 0 && int64(p.total()+p.opening) > p.permits.capacity.Load() {
 		p.evict(p.idle.head, destroySurplus, after)
@@ -71,7 +72,7 @@ func (p *Pool[T]) serve(now int64, after *chores[T]) {
 		case s != nil && !p.needsCheck(s, now):
 			p.idle.remove(s)
 			p.hand(s, p.needers.head, after)
-		case p.opening+p.checking >= p.needers.len:
+		case p.hopeful() >= p.needers.len:
 			return
 		case s != nil:
 			p.idle.remove(s)
@@ -155,12 +156,18 @@ func (p *Pool[T]) doom(s *slot[T], f fate, after *chores[T]) {
 
 // destroy destroys the resource of s, which counts as being destroyed.
 func (p *Pool[T]) destroy(s *slot[T], f fate) error {
-	if p.opts.Close == nil {
+	if !p.hearsOfDestroys() {
 		p.destroyed(s, f, nil)
 		return nil
 	}
 	var result error
-	runHook("Close", p.opts.OpenTimeout, func() error { return p.opts.Close(s.value) },
+	p.call("Close",
+		func() error {
+			if p.opts.Close == nil {
+				return nil
+			}
+			return p.opts.Close(s.value)
+		},
 		func(err error, late bool) {
 			if !late {
 				result = err
@@ -168,6 +175,20 @@ func (p *Pool[T]) destroy(s *slot[T], f fate) error {
 			p.destroyed(s, f, err)
 		}, nil)
 	return result
+}
+
+// destroyAside is destroy for a caller that no user code may hold up or end.
+func (p *Pool[T]) destroyAside(s *slot[T], f fate) {
+	if p.hearsOfDestroys() {
+		go p.destroy(s, f)
+	} else {
+		p.destroy(s, f)
+	}
+}
+
+// hearsOfDestroys reports whether a destroy runs user code.
+func (p *Pool[T]) hearsOfDestroys() bool {
+	return p.opts.Close != nil || p.opts.Observer.Destroyed != nil
 }
 
 func (p *Pool[T]) destroyed(s *slot[T], f fate, err error) {
@@ -229,7 +250,7 @@ type upkeep struct {
 	replacing int // idle resources that have expired and stay until a replacement is there
 
 	retry    *time.Timer // set while failed opens for MinIdle are not repeated
-	failures int         // of any open, in a row
+	failures int         // rests in a row, with no open between them that worked
 }
 
 func (u *upkeep) stop() {
@@ -318,10 +339,10 @@ const (
 // rest keeps the pool from opening ahead for a while.
 func (p *Pool[T]) rest() {
 	u := &p.upkeep
-	u.failures++
 	if u.retry != nil || p.closed {
-		return
+		return // what fails together is one failure
 	}
+	u.failures++
 	d := min(lastRest, firstRest<<min(u.failures-1, 16))
 	d -= time.Duration(rand.Int64N(int64(d/2) + 1))
 	u.retry = time.AfterFunc(d, func() {

@@ -10,10 +10,21 @@ import (
 
 // A need is what a borrower in Pool.needers waits for.
 type need[T any] struct {
-	ctx    context.Context // its values go to open and Check
-	slot   *slot[T]        // set with granted, loose until the borrower wakes
-	opened bool            // slot was opened just now
-	tried  bool            // an open or a check was started for it
+	ctx       context.Context // its values go to open and Check
+	slot      *slot[T]        // set with granted, loose until the borrower wakes
+	opened    bool            // slot was opened just now
+	trying    bool            // an open or a check that was started for it is in flight
+	abandoned bool            // and it has given up on that
+}
+
+// try starts an open or a check for n, or for nobody if n is nil, and returns
+// the context whose values that gets.
+func (n *need[T]) try() context.Context {
+	if n == nil {
+		return context.Background()
+	}
+	n.trying = true
+	return n.ctx
 }
 
 // waitRate waits for a token of PoolOptions.Rate, until the pool is closed. A
@@ -39,10 +50,10 @@ func (p *Pool[T]) waitRate(ctx context.Context, weight int64) error {
 func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, start)
 	p.mu.Lock()
-	p.arriving--
+	p.arriving.sub(o.Weight)
 	if err != nil {
 		p.mu.Unlock()
-		return p.failed(o, "wait", err, start, queued)
+		return p.failed(o, "wait", outcomeOf(err), err, start, queued)
 	}
 	if s := p.takeIdle(now, false); s != nil {
 		l := p.lend(s, &o, now)
@@ -80,7 +91,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	}
 
 	after = chores[T]{}
-	op, outcome := "wait", "granted"
+	op, outcome := "wait", outcomeOf(err)
 	now := p.clock.now()
 	var l Lease[T]
 	p.mu.Lock()
@@ -99,10 +110,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		p.loose--
 		p.putBack(n.slot, now, &after)
 	case state == refused && err == nil:
-		err = w.err
-		if !errors.Is(err, ErrClosed) {
-			op = "open"
-		}
+		op, outcome, err = explain(w.err)
 	default:
 		switch {
 		case p.opening > 0:
@@ -112,6 +120,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		}
 		if state == waiting {
 			p.needers.remove(w)
+			p.giveUp(n)
 		}
 	}
 	if err != nil {
@@ -122,9 +131,19 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	after.do(p)
 	w.recycle(!woken && state != waiting)
 	if err != nil {
-		return p.failed(o, op, err, start, true)
+		return p.failed(o, op, outcome, err, start, true)
 	}
 	return p.lent(l, &o, start, outcome), nil
+}
+
+// giveUp stops counting on one of the opens and checks in flight if n, which has
+// just stopped waiting, leaves one too many: it may hang, and the next borrower
+// had better have its own.
+func (p *Pool[T]) giveUp(n *need[T]) {
+	if p.hopeful() > p.needers.len {
+		p.abandoned++
+		n.abandoned = n.trying
+	}
 }
 
 // takeIdle takes the idle resource whose turn it is, if it can be lent as it is,
@@ -196,22 +215,9 @@ func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome strin
 
 // failed makes the error of an acquire that got no lease, counts it and tells of
 // it.
-func (p *Pool[T]) failed(o AcquireOptions, op string, cause error, start int64, queued bool) (Lease[T], error) {
+func (p *Pool[T]) failed(o AcquireOptions, op, outcome string, cause error, start int64, queued bool) (Lease[T], error) {
 	now := p.clock.now()
 	p.mu.Lock()
-	outcome := "error"
-	switch {
-	case cause == ErrClosed:
-		outcome = "closed"
-	case cause == ErrTooLarge:
-		outcome = "too_large"
-	case cause == ErrQueueFull:
-		outcome = "queue_full"
-	case cause == context.DeadlineExceeded:
-		outcome = "timeout"
-	case cause == context.Canceled:
-		outcome = "canceled"
-	}
 	if queued {
 		p.countWait(now - start)
 	}
@@ -232,6 +238,37 @@ func (p *Pool[T]) failed(o AcquireOptions, op string, cause error, start int64, 
 		tell(func() { p.opts.Observer.Acquired(event) }, nil)
 	}
 	return Lease[T]{}, err
+}
+
+// An openError says why an open has brought nothing, on the way to whoever waits
+// for it. Mostly it is the open function's own error, which may be any, also one
+// that would mean something else if it were the pool's.
+type openError struct{ error }
+
+// explain says what a borrower is to be told whose wait has ended with err.
+func explain(err error) (op, outcome string, cause error) {
+	if e, ok := err.(openError); ok {
+		return "open", "error", e.error
+	}
+	return "wait", outcomeOf(err), err
+}
+
+// outcomeOf is how an acquire ended, by an error of the pool's or the context's.
+func outcomeOf(err error) string {
+	switch err {
+	case nil:
+		return "granted"
+	case ErrClosed:
+		return "closed"
+	case ErrTooLarge:
+		return "too_large"
+	case ErrQueueFull:
+		return "queue_full"
+	case context.DeadlineExceeded:
+		return "timeout"
+	default:
+		return "canceled"
+	}
 }
 
 func (p *Pool[T]) acquireError(op string, cause error, now, start int64) *AcquireError {
@@ -283,7 +320,7 @@ func (p *Pool[T]) takeBack(s *slot[T]) error {
 		return err
 	}
 	var result error
-	runHook("Reset", p.opts.OpenTimeout, func() error { return p.opts.Reset(s.value) },
+	p.call("Reset", func() error { return p.opts.Reset(s.value) },
 		func(err error, late bool) {
 			if late {
 				finish(err)
@@ -340,7 +377,11 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 	p.mu.Unlock()
 	after.do(p)
 	if event != nil {
-		tell(func() { p.opts.Observer.Returned(*event) }, nil)
+		tell(func() { p.opts.Observer.Returned(*event) }, func() {
+			if f > detach {
+				p.destroy(s, f) // since the caller will not
+			}
+		})
 	}
 	return f
 }
@@ -408,11 +449,7 @@ func (c *chores[T]) doSlow(p *Pool[T]) {
 	for s := c.doomed; s != nil; {
 		next := s.next
 		s.next = nil
-		if p.opts.Close == nil {
-			p.destroy(s, s.fate)
-		} else {
-			go p.destroy(s, s.fate)
-		}
+		p.destroyAside(s, s.fate)
 		s = next
 	}
 	for _, job := range c.jobs {

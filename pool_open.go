@@ -35,22 +35,38 @@ func (p *Pool[T]) mayOpen() bool {
 // startOpen opens a resource in the background.
 func (p *Pool[T]) startOpen(why purpose, after *chores[T]) {
 	p.opening++
-	ctx, generation := p.nextNeed(why == forBorrower), p.generation
-	after.jobs = append(after.jobs, func() { p.runOpen(ctx, why, generation) })
+	var n *need[T]
+	if why == forBorrower {
+		n = p.nextNeed()
+	}
+	ctx, generation := n.try(), p.generation
+	after.jobs = append(after.jobs, func() { p.runOpen(ctx, n, why, generation) })
 }
 
-// nextNeed returns the context of the borrower that has not had anything opened
-// or checked for it yet, and marks it as having.
-func (p *Pool[T]) nextNeed(borrower bool) context.Context {
-	if borrower {
-		for w := p.needers.head; w != nil; w = w.next {
-			if n := w.tag.(*need[T]); !n.tried {
-				n.tried = true
-				return n.ctx
-			}
+// hopeful is how many opens and checks in flight may be counted on.
+func (p *Pool[T]) hopeful() int { return p.opening + p.checking - p.abandoned }
+
+// nextNeed returns the borrower that is the next to have something opened or
+// checked for it.
+func (p *Pool[T]) nextNeed() *need[T] {
+	for w := p.needers.head; w != nil; w = w.next {
+		if n := w.tag.(*need[T]); !n.trying {
+			return n
 		}
 	}
-	return context.Background()
+	return nil
+}
+
+// tried takes note that an open or check that was started for n, if for anybody,
+// is over.
+func (p *Pool[T]) tried(n *need[T]) {
+	if n == nil {
+		return
+	}
+	n.trying = false
+	if n.abandoned {
+		p.abandoned--
+	}
 }
 
 // hookContext returns the context of a call of open or Check: it has the values
@@ -67,21 +83,21 @@ func (p *Pool[T]) hookContext(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel() }
 }
 
-func (p *Pool[T]) runOpen(ctx context.Context, why purpose, generation uint64) {
+func (p *Pool[T]) runOpen(ctx context.Context, n *need[T], why purpose, generation uint64) {
 	ctx, cancel := p.hookContext(ctx)
 	defer cancel()
 	start := p.clock.now()
 	var v T
-	runHook("open", p.opts.OpenTimeout,
+	p.call("open",
 		func() (err error) {
 			v, err = p.open(ctx)
 			return err
 		},
 		func(err error, late bool) {
 			if err == nil {
-				err = p.opened(v, why, generation)
+				err = p.opened(v, n, why, generation)
 			} else {
-				p.update(func(after *chores[T]) { p.openFailed(err, why, after) })
+				p.update(func(after *chores[T]) { p.openFailed(err, n, why, after) })
 			}
 			p.tellOpened(err, time.Duration(p.clock.now()-start))
 		},
@@ -93,16 +109,17 @@ func (p *Pool[T]) runOpen(ctx context.Context, why purpose, generation uint64) {
 }
 
 // opened adds a resource that has just been opened to the pool.
-func (p *Pool[T]) opened(v T, why purpose, generation uint64) (err error) {
+func (p *Pool[T]) opened(v T, n *need[T], why purpose, generation uint64) (err error) {
 	id, identified := identify(v)
 	now := p.clock.now()
 	p.update(func(after *chores[T]) {
 		if _, known := p.identities[id]; known && identified {
 			err = ErrDuplicate
-			p.openFailed(err, why, after)
+			p.openFailed(err, n, why, after)
 			return
 		}
 		p.opening--
+		p.tried(n)
 		p.stats.Opened++
 		p.upkeep.failures = 0
 		s := p.newSlot(v, now)
@@ -117,14 +134,16 @@ func (p *Pool[T]) opened(v T, why purpose, generation uint64) (err error) {
 
 // openFailed counts an open that came to nothing, and answers one that waits for
 // it: the others get their own try.
-func (p *Pool[T]) openFailed(err error, why purpose, after *chores[T]) {
+func (p *Pool[T]) openFailed(err error, n *need[T], why purpose, after *chores[T]) {
 	p.opening--
+	p.tried(n)
 	p.stats.OpenFailed++
 	switch {
+	case n != nil && n.abandoned:
 	case why == forBorrower && p.needers.head != nil:
-		p.answer(p.needers.head, refused, err, after)
+		p.answer(p.needers.head, refused, openError{err}, after)
 	case why == forWarm && p.warmers.head != nil:
-		p.answerWarm(p.warmers.head, refused, err, after)
+		p.answerWarm(p.warmers.head, refused, openError{err}, after)
 	case why == forMinIdle:
 		p.rest()
 	}
@@ -182,21 +201,23 @@ func (p *Pool[T]) needsCheck(s *slot[T], now int64) bool {
 func (p *Pool[T]) startCheck(s *slot[T], after *chores[T]) {
 	p.loose++
 	p.checking++
-	ctx := p.nextNeed(true)
+	n := p.nextNeed()
+	ctx := n.try()
 	after.jobs = append(after.jobs, func() {
 		ctx, cancel := p.hookContext(ctx)
 		defer cancel()
-		runHook("Check", p.opts.OpenTimeout,
+		p.call("Check",
 			func() error { return p.opts.Check(ctx, s.value) },
-			func(err error, late bool) { p.checked(s, err) }, nil)
+			func(err error, late bool) { p.checked(s, n, err) }, nil)
 	})
 }
 
-func (p *Pool[T]) checked(s *slot[T], err error) {
+func (p *Pool[T]) checked(s *slot[T], n *need[T], err error) {
 	now := p.clock.now()
 	p.update(func(after *chores[T]) {
 		p.loose--
 		p.checking--
+		p.tried(n)
 		if err != nil {
 			p.doom(s, destroyBroken, after)
 			return

@@ -137,14 +137,15 @@ func (p *Pool[T]) Audit() error {
 		"negative count: %d loose, %d opening, %d checking, %d destroying", p.loose, p.opening, p.checking, p.destroying)
 
 	expected := p.heldWeight + p.onTheWay
-	law(s.Held == expected || s.Held > expected && p.arriving > 0,
-		"%d permits held, but %d by leases and %d by borrowers on their way, with %d borrowers arriving",
-		s.Held, p.heldWeight, p.onTheWay, p.arriving)
+	law(s.Held >= expected && s.Held-expected <= p.arriving.value(),
+		"%d permits held, but %d by leases and %d by borrowers on their way, with up to %d arriving",
+		s.Held, p.heldWeight, p.onTheWay, p.arriving.value())
 	law(p.loose > 0 || lentWeight == p.heldWeight, "leases weigh %d, %d counted", lentWeight, p.heldWeight)
 	law(int64(p.occupied()) <= max(s.Capacity, int64(p.ceiling)),
 		"%d resources (%d idle, %d leased, %d opening, %d being destroyed) exceed the capacity %d",
 		p.occupied(), s.Idle, s.Leased, s.Opening, s.Destroying, s.Capacity)
 	law(p.needers.len == 0 || p.onTheWay > 0, "%d borrowers need a resource without a permit", p.needers.len)
+	law(p.abandoned >= 0 && p.hopeful() >= 0, "%d opens and checks given up, of %d", p.abandoned, p.opening+p.checking)
 	law(!p.closed || p.idle.len == 0, "%d resources idle in a closed pool", p.idle.len)
 	return errors.Join(errs...)
 }

@@ -313,7 +313,7 @@ func (s *Semaphore) Stats() SemaphoreStats {
 		Available:      available,
 		Held:           capacity - available,
 		Waiters:        s.queue.len,
-		WaitingPermits: s.queue.sum(),
+		WaitingPermits: s.queue.requests.value(),
 		Waited:         s.waited,
 		Canceled:       s.canceled,
 		Refused:        s.rejected,

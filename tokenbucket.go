@@ -259,7 +259,7 @@ func (b *TokenBucket) room() room {
 // delay returns how long it will be until n tokens could be had behind all that
 // wait, and false if that is never.
 func (b *TokenBucket) delay(n int64) (time.Duration, bool) {
-	ahead := b.queue.sum()
+	ahead := b.queue.requests.value()
 	if n > b.burst || n > math.MaxInt64-ahead {
 		return 0, false
 	}

@@ -122,10 +122,7 @@ func (w *waiter) recycle(expectToken bool) {
 type waitQueue struct {
 	head, tail *waiter
 	len        int
-
-	// The sum of n over the queue, in 128 bits: requests may be any int64, and
-	// a paused semaphore queues them all.
-	sumHi, sumLo uint64
+	requests   wideSum // of n over the queue
 }
 
 func (q *waitQueue) pushBack(w *waiter) {
@@ -137,9 +134,7 @@ func (q *waitQueue) pushBack(w *waiter) {
 	}
 	q.tail = w
 	q.len++
-	var carry uint64
-	q.sumLo, carry = bits.Add64(q.sumLo, uint64(w.n), 0)
-	q.sumHi += carry
+	q.requests.add(w.n)
 }
 
 // remove takes w, which must be in q, out of it.
@@ -156,17 +151,31 @@ func (q *waitQueue) remove(w *waiter) {
 	}
 	w.prev, w.next = nil, nil
 	q.len--
-	var borrow uint64
-	q.sumLo, borrow = bits.Sub64(q.sumLo, uint64(w.n), 0)
-	q.sumHi -= borrow
+	q.requests.sub(w.n)
 }
 
-// sum returns the sum of n over the queue, or the largest int64 if it is more.
-func (q *waitQueue) sum() int64 {
-	if q.sumHi != 0 || q.sumLo > math.MaxInt64 {
+// A wideSum is a sum of requests, in 128 bits: they may be any int64 that is not
+// negative, and while there is a pause, all of them wait.
+type wideSum struct{ hi, lo uint64 }
+
+func (s *wideSum) add(n int64) {
+	var carry uint64
+	s.lo, carry = bits.Add64(s.lo, uint64(n), 0)
+	s.hi += carry
+}
+
+func (s *wideSum) sub(n int64) {
+	var borrow uint64
+	s.lo, borrow = bits.Sub64(s.lo, uint64(n), 0)
+	s.hi -= borrow
+}
+
+// value returns the sum, or the largest int64 if it is more.
+func (s wideSum) value() int64 {
+	if s.hi != 0 || s.lo > math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return int64(q.sumLo)
+	return int64(s.lo)
 }
 
 // A wakeList collects the waiters that a critical section decided to wake, so
