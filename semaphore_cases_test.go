@@ -220,15 +220,37 @@ func TestSemaphoreCase_B09_ReleaseOfAFewOfMany(t *testing.T) {
 func TestSemaphoreCase_B11_ReleaseBeforeEnqueue(t *testing.T) {
 	eachMode(t, func(t *testing.T, fair bool) {
 		s := newTestSemaphore(t, 1, fair)
+		require.True(t, s.TryAcquire(1))
 		ctx := watchdog(t)
-		for range rounds(20_000) {
-			require.True(t, s.TryAcquire(1))
-			c := start(func() error { return s.Acquire(ctx, 1) })
-			s.Release(1)
-			c.wait(t)
-			require.NoError(t, c.err, "no other release will come")
-			s.Release(1)
+		n := int64(rounds(20_000))
+		var turn, taken atomic.Int64
+		waiter := start(func() error {
+			for i := int64(1); i <= n; i++ {
+				for turn.Load() < i {
+					runtime.Gosched()
+				}
+				if err := s.Acquire(ctx, 1); err != nil {
+					taken.Store(n + 1)
+					return err
+				}
+				taken.Store(i)
+			}
+			return nil
+		})
+		delay := rand.New(rand.NewPCG(1, 1))
+		for i := int64(1); i <= n; i++ {
+			turn.Store(i)
+			for range delay.IntN(1000) {
+				turn.Load() // a moment, to hit any step of the other
+			}
+			s.Release(1) // no other will come
+			for taken.Load() < i {
+				runtime.Gosched()
+			}
 		}
+		waiter.wait(t)
+		require.NoError(t, waiter.err)
+		s.Release(1)
 		requireIdle(t, s, 1)
 	})
 }
@@ -655,7 +677,7 @@ func TestSemaphoreCase_B51_NeverMoreThanTheCapacity(t *testing.T) {
 			all.Go(func() {
 				n := int64(i%3 + 1)
 				for range 10 {
-					if s.Acquire(ctx, n) != nil {
+					if !s.TryAcquire(n) && s.Acquire(ctx, n) != nil {
 						return
 					}
 					now := inUse.Add(n)
