@@ -2,6 +2,7 @@ package ration
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,11 +194,11 @@ func TestPool_CloseEndsTheContextsOfOpenAndCheck(t *testing.T) {
 
 func TestPool_CloseWaitsForEveryGoroutineOfThePool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		running := 0
+		var running atomic.Int32
 		slowly := func() {
-			running++
+			running.Add(1)
 			time.Sleep(time.Second)
-			running--
+			running.Add(-1)
 		}
 		p := newTestPool(t, 3, nil, &thingOptions{
 			MinIdle:  1,
@@ -207,18 +208,18 @@ func TestPool_CloseWaitsForEveryGoroutineOfThePool(t *testing.T) {
 		l := p.lease()
 		require.True(t, p.Revoke(l.Info().ID))
 		require.NoError(t, p.Pool.Close(t.Context()))
-		require.Zero(t, running)
+		require.Zero(t, running.Load())
 		p.requireAllDestroyed()
 	})
 }
 
 func TestPool_CloseWaitsForHooksThatThePoolHasGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		running := 0
+		var running atomic.Int32
 		slowly := func() {
-			running++
+			running.Add(1)
 			time.Sleep(time.Minute)
-			running--
+			running.Add(-1)
 		}
 		p := newTestPool(t, 3, func(context.Context) error { slowly(); return nil }, &thingOptions{OpenTimeout: time.Second})
 		b := p.borrow()
@@ -233,7 +234,7 @@ func TestPool_CloseWaitsForHooksThatThePoolHasGivenUp(t *testing.T) {
 		require.ErrorAs(t, err, &ce)
 		require.Equal(t, 1, ce.Busy)
 		require.NoError(t, p.Pool.Close(t.Context()))
-		require.Zero(t, running)
+		require.Zero(t, running.Load())
 		p.requireAllDestroyed()
 	})
 }

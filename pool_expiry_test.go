@@ -173,16 +173,16 @@ func TestPool_ExpiredOnesGoWhenThereIsNoRoomForAReplacement(t *testing.T) {
 
 func TestPool_ExpiredOnesGoAlsoIfReplacementsFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var bad error
-		p := newTestPool(t, 4, func(context.Context) error { return bad }, &thingOptions{MinIdle: 2, MaxLifetime: time.Minute})
+		var bad fault
+		p := newTestPool(t, 4, func(context.Context) error { return bad.get() }, &thingOptions{MinIdle: 2, MaxLifetime: time.Minute})
 		synctest.Wait()
-		bad = errTest
+		bad.set(errTest)
 		time.Sleep(2 * time.Minute)
 		_, ok := p.TryAcquire()
 		require.False(t, ok, "they have expired")
 		_, err := p.Acquire(t.Context())
 		requireAcquireError(t, err, "open", errTest)
-		bad = nil
+		bad.set(nil)
 		time.Sleep(31 * time.Second)
 		p.requireGauges(gauges{idle: 2})
 		require.EqualValues(t, 4, p.opened.Load())

@@ -2,6 +2,9 @@ package ration
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A watch keeps the events of a pool. It is used in bubbles, where one thing
-// happens after the other.
+// A watch keeps the events of a pool.
 type watch struct {
+	mu        sync.Mutex
 	acquired  []AcquireEvent
 	returned  []ReturnEvent
 	opened    []OpenEvent
@@ -20,27 +23,41 @@ type watch struct {
 
 func (w *watch) observer() Observer {
 	return Observer{
-		Acquired:  func(e AcquireEvent) { w.acquired = append(w.acquired, e) },
-		Returned:  func(e ReturnEvent) { w.returned = append(w.returned, e) },
-		Opened:    func(e OpenEvent) { w.opened = append(w.opened, e) },
-		Destroyed: func(e DestroyEvent) { w.destroyed = append(w.destroyed, e) },
+		Acquired:  func(e AcquireEvent) { keepEvent(w, &w.acquired, e) },
+		Returned:  func(e ReturnEvent) { keepEvent(w, &w.returned, e) },
+		Opened:    func(e OpenEvent) { keepEvent(w, &w.opened, e) },
+		Destroyed: func(e DestroyEvent) { keepEvent(w, &w.destroyed, e) },
 	}
+}
+
+func keepEvent[E any](w *watch, events *[]E, e E) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*events = append(*events, e)
+}
+
+// told returns the events of a kind, when everything has come to rest.
+func told[E any](w *watch, events *[]E) []E {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(*events)
 }
 
 func (w *watch) lastAcquired(t *testing.T) AcquireEvent {
 	t.Helper()
-	synctest.Wait()
-	require.NotEmpty(t, w.acquired)
-	return w.acquired[len(w.acquired)-1]
+	all := told(w, &w.acquired)
+	require.NotEmpty(t, all)
+	return all[len(all)-1]
 }
 
 func TestObserver_HearsOfEveryAcquire(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var w watch
-		var bad error
+		var bad fault
 		p := newTestPool(t, 2, func(context.Context) error {
 			time.Sleep(time.Millisecond)
-			return bad
+			return bad.get()
 		}, &thingOptions{Name: "db", MaxWaiters: 1, Observer: w.observer()})
 		o := AcquireOptions{Owner: "me", Weight: 2}
 
@@ -74,7 +91,7 @@ func TestObserver_HearsOfEveryAcquire(t *testing.T) {
 		require.ErrorIs(t, err, ErrTooLarge)
 		require.Equal(t, AcquireEvent{Pool: "db", Weight: 3, Outcome: "too_large", Err: ErrTooLarge}, w.lastAcquired(t))
 
-		bad = errTest
+		bad.set(errTest)
 		_, err = p.Acquire(t.Context())
 		require.ErrorIs(t, err, errTest)
 		require.Equal(t, AcquireEvent{Pool: "db", Weight: 1, Waited: time.Millisecond, Outcome: "error", Err: errTest}, w.lastAcquired(t))
@@ -110,35 +127,32 @@ func TestObserver_HearsOfEveryEndOfALease(t *testing.T) {
 			l.Touch()
 			time.Sleep(time.Second)
 			end.f(l)
-			synctest.Wait()
-			require.Equal(t, ReturnEvent{Pool: "db", Owner: "me", ID: uint64(i + 1), Weight: 2, Held: 2 * time.Second, How: end.how}, w.returned[i])
+			require.Equal(t, ReturnEvent{Pool: "db", Owner: "me", ID: uint64(i + 1), Weight: 2, Held: 2 * time.Second, How: end.how}, told(&w, &w.returned)[i])
 			l.Close()
 			l.Discard()
 			l.Detach()
-			require.Len(t, w.returned, i+1, "told once")
+			require.Len(t, told(&w, &w.returned), i+1, "told once")
 		}
 		p.Do(t.Context(), func(context.Context, *thing) error { return nil })
 		p.Do(t.Context(), func(context.Context, *thing) error { return Broken(errTest) })
-		require.Equal(t, "closed", w.returned[4].How)
-		require.Equal(t, "discarded", w.returned[5].How)
+		require.Equal(t, "closed", told(&w, &w.returned)[4].How)
+		require.Equal(t, "discarded", told(&w, &w.returned)[5].How)
 	})
 }
 
 func TestObserver_HearsOfEveryOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var w watch
-		var bad error
-		p := newTestPool(t, 2, func(ctx context.Context) error { return after(time.Second, bad)(ctx) },
+		var bad fault
+		p := newTestPool(t, 2, func(ctx context.Context) error { return after(time.Second, bad.get())(ctx) },
 			&thingOptions{Name: "db", MinIdle: 1, Observer: w.observer()})
 		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Equal(t, []OpenEvent{{Pool: "db", Took: time.Second}}, w.opened)
-		bad = errTest
+		require.Equal(t, []OpenEvent{{Pool: "db", Took: time.Second}}, told(&w, &w.opened))
+		bad.set(errTest)
 		l := p.lease()
 		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Len(t, w.opened, 2)
-		require.Equal(t, OpenEvent{Pool: "db", Took: time.Second, Err: errTest}, w.opened[1])
+		require.Len(t, told(&w, &w.opened), 2)
+		require.Equal(t, OpenEvent{Pool: "db", Took: time.Second, Err: errTest}, told(&w, &w.opened)[1])
 		closeAll(t, l)
 	})
 }
@@ -146,33 +160,34 @@ func TestObserver_HearsOfEveryOpen(t *testing.T) {
 func TestObserver_HearsOfEveryDestroy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var w watch
-		var checks, resets error
+		var checks, resets fault
 		p := newTestPool(t, 3, nil, &thingOptions{
 			Name: "db", Observer: w.observer(),
-			Check:       func(context.Context, *thing) error { return checks },
-			Reset:       func(*thing) error { return resets },
+			Check:       func(context.Context, *thing) error { return checks.get() },
+			Reset:       func(*thing) error { return resets.get() },
 			Close:       func(*thing) error { return errTest },
 			MaxIdleTime: time.Hour,
 		})
+		seen := 0
 		expect := func(reason string) {
 			t.Helper()
-			synctest.Wait()
-			require.Len(t, w.destroyed, 1)
-			require.Equal(t, DestroyEvent{Pool: "db", Reason: reason, Err: errTest}, w.destroyed[0])
-			w.destroyed = nil
+			all := told(&w, &w.destroyed)
+			require.Len(t, all, seen+1)
+			require.Equal(t, DestroyEvent{Pool: "db", Reason: reason, Err: errTest}, all[seen])
+			seen++
 		}
 		l := p.lease()
 		l.Discard()
 		expect("broken")
 		l = p.lease()
-		resets = errTest
+		resets.set(errTest)
 		l.Close()
-		resets = nil
+		resets.set(nil)
 		expect("broken")
 		p.fill(1)
-		checks = errTest
+		checks.set(errTest)
 		l = p.lease()
-		checks = nil
+		checks.set(nil)
 		expect("broken")
 		p.Revoke(l.Info().ID)
 		expect("revoked")
@@ -201,15 +216,16 @@ func TestObserver_OpenedIsOnlyWhatWasOpenedForTheBorrower(t *testing.T) {
 	// Clear has made stale comes to its end.
 	bubble(t, func(t *testing.T) {
 		var w watch
-		takes := time.Second
-		p := newTestPool(t, 2, func(ctx context.Context) error { return after(takes, nil)(ctx) }, &thingOptions{
+		var takes atomic.Int64
+		takes.Store(int64(time.Second))
+		p := newTestPool(t, 2, func(ctx context.Context) error { return after(time.Duration(takes.Load()), nil)(ctx) }, &thingOptions{
 			Check:    func(context.Context, *thing) error { time.Sleep(time.Second); return nil },
 			Observer: w.observer(),
 		})
 		p.borrowFor(time.Millisecond)
 		synctest.Wait()
 		p.Clear()
-		takes = 0
+		takes.Store(0)
 		time.Sleep(time.Second / 2)
 		closeAll(t, p.lease())
 		b := p.parked()
