@@ -357,3 +357,15 @@ func (c *call) result() error {
 	<-c.done
 	return c.err
 }
+
+// A fault is an error that the test sets while hooks return it.
+type fault struct{ p atomic.Pointer[error] }
+
+func (f *fault) set(err error) { f.p.Store(&err) }
+
+func (f *fault) get() error {
+	if p := f.p.Load(); p != nil {
+		return *p
+	}
+	return nil
+}

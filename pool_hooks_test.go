@@ -206,11 +206,11 @@ func TestPool_MisbehavingObserversLoseNothing(t *testing.T) {
 		t.Run([]string{"Acquired", "Returned", "Opened", "Destroyed"}[event], func(t *testing.T) {
 			for _, hooks := range []bool{true, false} {
 				eachMisbehaviour(t, func(t *testing.T, misbehave func()) {
-					good := false
-					told := 0
+					var good atomic.Bool
+					var told atomic.Int32
 					hear := func() {
-						told++
-						if !good {
+						told.Add(1)
+						if !good.Load() {
 							misbehave()
 						}
 					}
@@ -232,8 +232,8 @@ func TestPool_MisbehavingObserversLoseNothing(t *testing.T) {
 						p.limit.Store(0)
 					}
 					everything(p)
-					require.Positive(t, told)
-					good = true
+					require.Positive(t, told.Load())
+					good.Store(true)
 					p.requireWhole(2)
 					if !hooks {
 						require.NoError(t, p.Pool.Close(endless()))
@@ -247,23 +247,23 @@ func TestPool_MisbehavingObserversLoseNothing(t *testing.T) {
 // A badHandler is a slog.Handler that misbehaves.
 type badHandler struct {
 	slog.Handler
-	told      *int
+	told      *atomic.Int32
 	misbehave func()
 }
 
 func (h badHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h badHandler) Handle(context.Context, slog.Record) error {
-	*h.told++
+	h.told.Add(1)
 	h.misbehave()
 	return nil
 }
 
 func TestPool_AMisbehavingLoggerLosesNothing(t *testing.T) {
 	eachMisbehaviour(t, func(t *testing.T, misbehave func()) {
-		told, n := 0, 0
+		var told, n atomic.Int32
 		p := newTestPool(t, 2, func(context.Context) error {
-			if n++; n%2 == 0 {
+			if n.Add(1)%2 == 0 {
 				return errTest
 			}
 			return nil
@@ -274,7 +274,7 @@ func TestPool_AMisbehavingLoggerLosesNothing(t *testing.T) {
 		for range 3 {
 			everything(p)
 		}
-		require.Positive(t, told)
+		require.Positive(t, told.Load())
 		require.EqualValues(t, 2, p.Stats().Available)
 		p.requireGauges(gauges{idle: p.Stats().Idle})
 	})
@@ -327,7 +327,7 @@ func TestPool_HooksMayUseThePool(t *testing.T) {
 				Opened:    func(OpenEvent) { reenter("Opened") },
 				Destroyed: func(DestroyEvent) { reenter("Destroyed") },
 			},
-			Logger: slog.New(badHandler{told: new(int), misbehave: func() { reenter("Logger") }}),
+			Logger: slog.New(badHandler{told: new(atomic.Int32), misbehave: func() { reenter("Logger") }}),
 		})
 		l := p.lease()
 		closeAll(t, l)
@@ -387,9 +387,9 @@ func TestPool_HooksMayCloseThePool(t *testing.T) {
 
 func TestPool_AHangingOpenGivesItsPlaceBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		p := newTestPool(t, 1, func(ctx context.Context) error {
-			if n++; n == 1 {
+			if n.Add(1) == 1 {
 				return hang(ctx)
 			}
 			return nil
@@ -405,9 +405,9 @@ func TestPool_AHangingOpenGivesItsPlaceBack(t *testing.T) {
 
 func TestPool_AnOpenThatIgnoresItsContextGivesItsPlaceBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		p := newTestPool(t, 1, func(context.Context) error {
-			if n++; n == 1 {
+			if n.Add(1) == 1 {
 				time.Sleep(time.Minute)
 			}
 			return nil
@@ -510,9 +510,9 @@ func TestPool_OpenTimeoutHasADefaultAndCanBeSwitchedOff(t *testing.T) {
 func TestPool_CheckIsGivenATimeLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type key struct{}
-		var got []any
+		got := make(chan any, 1)
 		p := newTestPool(t, 1, nil, &thingOptions{OpenTimeout: time.Second, Check: func(ctx context.Context, r *thing) error {
-			got = append(got, ctx.Value(key{}))
+			got <- ctx.Value(key{})
 			return hang(ctx)
 		}})
 		p.fill(1)
@@ -520,7 +520,7 @@ func TestPool_CheckIsGivenATimeLimit(t *testing.T) {
 		l, err := p.Acquire(context.WithValue(t.Context(), key{}, "v"))
 		require.NoError(t, err)
 		require.Equal(t, time.Second, time.Since(start))
-		require.Equal(t, []any{"v"}, got)
+		require.Equal(t, "v", <-got)
 		closeAll(t, l)
 	})
 }

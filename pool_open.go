@@ -124,10 +124,14 @@ func (p *Pool[T]) opened(v T, n *need[T], why purpose, generation uint64) (err e
 		p.upkeep.failures = 0
 		s := p.newSlot(v, now)
 		s.generation = generation
+		if f := p.unwanted(s, now); f != keep {
+			p.doom(s, f, after)
+			return
+		}
 		if w := p.needers.head; w != nil {
 			w.tag.(*need[T]).opened = true
 		}
-		p.putBack(s, now, after)
+		p.shelve(s, now, after)
 	})
 	return err
 }
