@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -258,10 +259,14 @@ func (p *Pool[T]) takeBack(s *slot[T]) error {
 		p.loose--
 		p.out.pushBack(s) // endLoan finds it where it finds all others
 		p.mu.Unlock()
+		result := err
 		if fate = p.endLoan(s, "closed", fate); fate != keep {
-			return errors.Join(err, p.destroy(s, fate))
+			result = errors.Join(err, p.destroy(s, fate))
 		}
-		return err
+		if err != nil {
+			p.log(slog.LevelWarn, "reset failed", slog.Any("error", err)) // Do has nobody else to tell
+		}
+		return result
 	}
 	var result error
 	runHook("Reset", p.opts.OpenTimeout, func() error { return p.opts.Reset(s.value) },
