@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -314,10 +315,14 @@ func (p *Pool[T]) takeBack(s *slot[T]) error {
 		p.loose--
 		p.out.pushBack(s) // endLoan finds it where it finds all others
 		p.mu.Unlock()
+		result := err
 		if fate = p.endLoan(s, "closed", fate); fate != keep {
-			return errors.Join(err, p.destroy(s, fate))
+			result = errors.Join(err, p.destroy(s, fate))
 		}
-		return err
+		if err != nil {
+			p.log(slog.LevelWarn, "reset failed", slog.Any("error", err)) // Do has nobody else to tell
+		}
+		return result
 	}
 	var result error
 	p.call("Reset", func() error { return p.opts.Reset(s.value) },
