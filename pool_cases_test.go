@@ -672,11 +672,20 @@ func TestPoolCase_E9_NoGoroutineOutlivesClose(t *testing.T) {
 			Check: func(context.Context, *thing) error { time.Sleep(time.Second); return nil },
 		})
 		p.fill(3)
-		p.borrow()
+		borrowAndClose := func() {
+			b := p.borrow()
+			go func() {
+				if b.wait() == nil {
+					b.lease.Close()
+				}
+			}()
+		}
+		borrowAndClose()
 		time.Sleep(time.Second / 2)
 		p.Clear()
-		p.borrow()
+		borrowAndClose()
 		require.NoError(t, p.Pool.Close(t.Context()))
+		synctest.Wait() // for the borrowers it refused
 	})
 }
 
