@@ -948,13 +948,13 @@ func TestPoolCase_H3_ANilContextPanicsWithoutTheLock(t *testing.T) {
 func TestPoolCase_H5_HooksMayAskForStats(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var pool atomic.Pointer[Pool[int]]
-		asked := 0
+		var asked atomic.Int32
 		ask := func() {
 			if p := pool.Load(); p != nil {
 				p.Stats()
 				p.Leases()
 				p.Audit()
-				asked++
+				asked.Add(1)
 			}
 		}
 		p, err := NewPool(2, func(context.Context) (int, error) { ask(); return 1, nil }, &PoolOptions[int]{
@@ -974,7 +974,7 @@ func TestPoolCase_H5_HooksMayAskForStats(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, p.Close(t.Context()))
 		synctest.Wait()
-		require.Greater(t, asked, 5)
+		require.Greater(t, asked.Load(), int32(5))
 		require.NoError(t, p.Audit())
 	})
 }
