@@ -2,15 +2,17 @@ package ration
 
 import (
 	"context"
-	"errors"
 	"math"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func requireAllocs(t *testing.T, most float64, f func()) {
+// requireAllocs counts the allocations of f, which says whether it did what was
+// to be measured.
+func requireAllocs(t *testing.T, most float64, f func() bool) {
 	t.Helper()
 	if raceEnabled {
 		t.Skip("not counted under the race detector")
@@ -19,7 +21,11 @@ func requireAllocs(t *testing.T, most float64, f func()) {
 	// few counts.
 	least := math.Inf(1)
 	for range 5 {
-		least = min(least, testing.AllocsPerRun(500, f))
+		least = min(least, testing.AllocsPerRun(500, func() {
+			if !f() {
+				t.Fatal("not what was to be measured")
+			}
+		}))
 		if least <= most {
 			return
 		}
@@ -28,86 +34,86 @@ func requireAllocs(t *testing.T, most float64, f func()) {
 }
 
 // bytesPerRun is like testing.AllocsPerRun, for bytes.
-func bytesPerRun(runs int, f func()) float64 {
+func bytesPerRun(t *testing.T, runs int, f func() bool) float64 {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	f()
+	require.True(t, f(), "not what was to be measured")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range runs {
-		f()
+		if !f() {
+			t.Fatal("not what was to be measured")
+		}
 	}
 	runtime.ReadMemStats(&after)
 	return float64(after.TotalAlloc-before.TotalAlloc) / float64(runs)
 }
 
 func TestSemaphore_AllocatesNothingWhenNothingWaits(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx := briefly(t)
 	done := canceled()
 	nothing := func(context.Context) error { return nil }
-	must := func(ok bool) {
-		if !ok {
-			panic("not what was to be measured")
-		}
-	}
-	type test struct {
+	free := func(*Semaphore) {}
+	empty := func(s *Semaphore) { s.Drain() }
+	closed := func(s *Semaphore) { s.Close() }
+	for _, tc := range []struct {
 		name    string
 		prepare func(s *Semaphore)
-		f       func(s *Semaphore)
-	}
-	free := func(*Semaphore) {}
-	empty := func(s *Semaphore) { must(s.TryAcquire(4)) }
-	closed := func(s *Semaphore) { s.Close() }
-	tests := []test{
-		{"Acquire and Release", free, func(s *Semaphore) {
-			must(s.Acquire(ctx, 2) == nil)
+		f       func(s *Semaphore) bool
+	}{
+		{"Acquire and Release", free, func(s *Semaphore) bool {
+			err := s.Acquire(ctx, 2)
 			s.Release(2)
+			return err == nil
 		}},
-		{"Acquire and Release, endless context", free, func(s *Semaphore) {
-			must(s.Acquire(endless(), 2) == nil)
+		{"Acquire and Release, endless context", free, func(s *Semaphore) bool {
+			err := s.Acquire(endless(), 2)
 			s.Release(2)
+			return err == nil
 		}},
-		{"TryAcquire and Release", free, func(s *Semaphore) {
-			must(s.TryAcquire(2))
+		{"TryAcquire and Release", free, func(s *Semaphore) bool {
+			ok := s.TryAcquire(2)
 			s.Release(2)
+			return ok
 		}},
-		{"TryAcquireFor and Release", free, func(s *Semaphore) {
-			must(s.TryAcquireFor(2, math.MaxInt64))
+		{"TryAcquireFor and Release", free, func(s *Semaphore) bool {
+			ok := s.TryAcquireFor(2, math.MaxInt64)
 			s.Release(2)
+			return ok
 		}},
-		{"TryAcquireUpTo", free, func(s *Semaphore) {
-			must(s.TryAcquireUpTo(3) == 3)
-			s.Release(3)
+		{"TryAcquireUpTo", free, func(s *Semaphore) bool {
+			n := s.TryAcquireUpTo(3)
+			s.Release(n)
+			return n == 3
 		}},
-		{"Drain", free, func(s *Semaphore) {
-			must(s.Drain() == 4)
-			s.Release(4)
+		{"Drain", free, func(s *Semaphore) bool {
+			n := s.Drain()
+			s.Release(n)
+			return n == 4
 		}},
-		{"Do", free, func(s *Semaphore) { must(s.Do(ctx, 2, nothing) == nil) }},
-		{"zero permits", empty, func(s *Semaphore) { must(s.Acquire(ctx, 0) == nil && s.TryAcquire(0)) }},
-		{"failed TryAcquire", empty, func(s *Semaphore) { must(!s.TryAcquire(1)) }},
-		{"failed TryAcquireFor, no time", empty, func(s *Semaphore) { must(!s.TryAcquireFor(1, 0)) }},
-		{"failed Drain", empty, func(s *Semaphore) { must(s.Drain() == 0) }},
-		{"done context", free, func(s *Semaphore) { must(errors.Is(s.Acquire(done, 1), context.Canceled)) }},
-		{"too large", free, func(s *Semaphore) { must(errors.Is(s.Acquire(ctx, 5), ErrTooLarge)) }},
-		{"too large, TryAcquireFor", free, func(s *Semaphore) { must(!s.TryAcquireFor(5, math.MaxInt64)) }},
-		{"closed", closed, func(s *Semaphore) { must(errors.Is(s.Acquire(ctx, 1), ErrClosed)) }},
-		{"closed, TryAcquireFor", closed, func(s *Semaphore) { must(!s.TryAcquireFor(1, math.MaxInt64)) }},
-		{"resizes", empty, func(s *Semaphore) {
-			must(s.Grow(3) == nil && s.Shrink(3) == nil && s.Resize(0) == nil && s.Resize(4) == nil)
-			must(s.Shrink(5) == ErrCapacity)
+		{"Do", free, func(s *Semaphore) bool { return s.Do(ctx, 2, nothing) == nil }},
+		{"zero permits", empty, func(s *Semaphore) bool { return s.Acquire(ctx, 0) == nil && s.TryAcquire(0) }},
+		{"failed TryAcquire", empty, func(s *Semaphore) bool { return !s.TryAcquire(1) }},
+		{"failed TryAcquireFor, no time", empty, func(s *Semaphore) bool { return !s.TryAcquireFor(1, 0) }},
+		{"failed Drain", empty, func(s *Semaphore) bool { return s.Drain() == 0 }},
+		{"done context", free, func(s *Semaphore) bool { return s.Acquire(done, 1) == context.Canceled }},
+		{"too large", free, func(s *Semaphore) bool { return s.Acquire(ctx, 5) == ErrTooLarge }},
+		{"too large, TryAcquireFor", free, func(s *Semaphore) bool { return !s.TryAcquireFor(5, time.Millisecond) }},
+		{"closed", closed, func(s *Semaphore) bool { return s.Acquire(ctx, 1) == ErrClosed }},
+		{"closed, TryAcquireFor", closed, func(s *Semaphore) bool { return !s.TryAcquireFor(1, time.Millisecond) }},
+		{"resizes", empty, func(s *Semaphore) bool {
+			return s.Grow(3) == nil && s.Shrink(3) == nil && s.Resize(0) == nil && s.Resize(4) == nil &&
+				s.Shrink(5) == ErrCapacity
 		}},
-		{"Stats and gauges", free, func(s *Semaphore) {
-			must(s.Stats().Available == 4)
-			must(s.Available() == 4 && s.Capacity() == 4 && s.Held() == 0 && s.Waiters() == 0)
+		{"Stats and gauges", free, func(s *Semaphore) bool {
+			return s.Stats().Available == 4 &&
+				s.Available() == 4 && s.Capacity() == 4 && s.Held() == 0 && s.Waiters() == 0
 		}},
-	}
-	for _, tc := range tests {
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			eachMode(t, func(t *testing.T, fair bool) {
 				s := newTestSemaphore(t, 4, fair)
 				tc.prepare(s)
-				requireAllocs(t, 0, func() { tc.f(s) })
+				requireAllocs(t, 0, func() bool { return tc.f(s) })
 			})
 		})
 	}
@@ -118,41 +124,33 @@ func TestSemaphore_RefusalByAFullQueueAllocatesNothing(t *testing.T) {
 		s := newBoundedSemaphore(t, 1, fair, 1)
 		require.True(t, s.TryAcquire(1))
 		w := startAcquire(t, s, 1)
-		for s.Waiters() == 0 {
-			runtime.Gosched()
-		}
-		requireAllocs(t, 0, func() {
-			if s.Acquire(endless(), 1) != ErrQueueFull || s.TryAcquireFor(1, math.MaxInt64) {
-				panic("not what was to be measured")
-			}
+		awaitWaiters(s, 1)
+		ctx := briefly(t)
+		requireAllocs(t, 0, func() bool {
+			return s.Acquire(ctx, 1) == ErrQueueFull && !s.TryAcquireFor(1, time.Millisecond)
 		})
 		s.Release(1)
-		<-w.done
+		w.wait(t)
 	})
 }
 
 // servedWait returns a function that waits once and is served: a helper releases
 // the permit as soon as somebody waits for it.
-func servedWait(t *testing.T, fair bool) func() {
+func servedWait(t *testing.T, fair bool) func() bool {
 	s := newTestSemaphore(t, 1, fair)
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
+	ctx := watchdog(t)
 	require.True(t, s.TryAcquire(1))
 	please := make(chan struct{})
 	t.Cleanup(func() { close(please) })
 	go func() {
 		for range please {
-			for s.Waiters() == 0 {
-				runtime.Gosched()
-			}
+			awaitWaiters(s, 1)
 			s.Release(1)
 		}
 	}()
-	return func() {
+	return func() bool {
 		please <- struct{}{}
-		if s.Acquire(ctx, 1) != nil {
-			panic("not what was to be measured")
-		}
+		return s.Acquire(ctx, 1) == nil
 	}
 }
 
@@ -176,7 +174,7 @@ func (c *switchedContext) Err() error {
 
 // canceledWait returns a function that waits once and is cancelled, good for so
 // many calls.
-func canceledWait(t *testing.T, fair bool, calls int) func() {
+func canceledWait(t *testing.T, fair bool, calls int) func() bool {
 	s := newTestSemaphore(t, 1, fair)
 	require.True(t, s.TryAcquire(1))
 	contexts := make(chan *switchedContext, calls)
@@ -187,18 +185,14 @@ func canceledWait(t *testing.T, fair bool, calls int) func() {
 	t.Cleanup(func() { close(please) })
 	go func() {
 		for ctx := range please {
-			for s.Waiters() == 0 {
-				runtime.Gosched()
-			}
+			awaitWaiters(s, 1)
 			close(ctx.done)
 		}
 	}()
-	return func() {
+	return func() bool {
 		ctx := <-contexts
 		please <- ctx
-		if s.Acquire(ctx, 1) != context.Canceled {
-			panic("not what was to be measured")
-		}
+		return s.Acquire(ctx, 1) == context.Canceled
 	}
 }
 
@@ -220,9 +214,9 @@ func TestSemaphore_AQueuedWaitIsSmall(t *testing.T) {
 		t.Skip("not counted under the race detector")
 	}
 	const runs, tries, most = 1000, 5, 128
-	for name, wait := range map[string]func(t *testing.T, fair bool) func(){
+	for name, wait := range map[string]func(t *testing.T, fair bool) func() bool{
 		"served": servedWait,
-		"canceled": func(t *testing.T, fair bool) func() {
+		"canceled": func(t *testing.T, fair bool) func() bool {
 			return canceledWait(t, fair, tries*(runs+1))
 		},
 	} {
@@ -231,7 +225,7 @@ func TestSemaphore_AQueuedWaitIsSmall(t *testing.T) {
 				f := wait(t, fair)
 				least := math.Inf(1)
 				for range tries {
-					if least = min(least, bytesPerRun(runs, f)); least <= most {
+					if least = min(least, bytesPerRun(t, runs, f)); least <= most {
 						break
 					}
 				}

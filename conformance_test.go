@@ -280,7 +280,7 @@ var conformance = map[string]func(t *testing.T, newWeighted func(int64) weighted
 			})
 		}
 		time.Sleep(10 * n * time.Millisecond)
-		require.NoError(t, s.Acquire(ctx, n))
+		require.NoError(t, s.Acquire(briefly(t), n))
 		s.Release(n)
 	},
 

@@ -26,6 +26,10 @@ var (
 	// Nothing was changed.
 	ErrCapacity = errors.New("ration: capacity out of range")
 
+	// ErrRate says that a [Rate] or burst makes no sense: it is negative, or
+	// tokens would come in no time.
+	ErrRate = errors.New("ration: invalid rate or burst")
+
 	// ErrDuplicate says that a pool's open function returned a resource that is
 	// in the pool already. It is lent to nobody a second time.
 	ErrDuplicate = errors.New("ration: resource is in the pool already")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,8 +27,8 @@ func newTestSemaphore(t *testing.T, permits int64, fair bool) *Semaphore {
 func newBoundedSemaphore(t *testing.T, permits int64, fair bool, maxWaiters int) *Semaphore {
 	s := NewSemaphore(permits, &SemaphoreOptions{Fair: fair, MaxWaiters: maxWaiters})
 	t.Cleanup(func() {
+		defer s.Close()
 		checkInvariants(t, s)
-		s.Close()
 	})
 	return s
 }
@@ -116,6 +117,18 @@ var errTimedTry = errors.New("a timed try has failed")
 // in either mode.
 func endBarging() { time.Sleep(2 * barging) }
 
+// wait waits for the end of c, which must come.
+func (c *call) wait(t testing.TB) {
+	t.Helper()
+	timeout := time.NewTimer(30 * time.Second)
+	defer timeout.Stop()
+	select {
+	case <-c.done:
+	case <-timeout.C:
+		require.Fail(t, "a call has not ended")
+	}
+}
+
 // ended says, when everything in the bubble has come to rest, whether c is over.
 func (c *call) ended() bool {
 	synctest.Wait()
@@ -125,6 +138,23 @@ func (c *call) ended() bool {
 	default:
 		return false
 	}
+}
+
+// awaitWaiters waits, outside a bubble, until n wait at s.
+func awaitWaiters(s *Semaphore, n int) {
+	yieldUntil(func() bool { return s.Waiters() >= n })
+}
+
+// yieldUntil lets others run until done says so. Any goroutine may call it, so
+// it panics if that does not come about in a very long time.
+func yieldUntil(done func() bool) {
+	for range 20_000_000 {
+		if done() {
+			return
+		}
+		runtime.Gosched()
+	}
+	panic("what a test waits for does not come about")
 }
 
 func requireParked(t *testing.T, calls ...*call) {
@@ -183,22 +213,27 @@ func requireIdle(t *testing.T, s *Semaphore, capacity int64) {
 // requireMisuse checks that f panics with a message of this package.
 func requireMisuse(t *testing.T, f func()) {
 	t.Helper()
-	require.True(t, misused(f), "must panic")
+	v := panicOf(f)
+	require.NotNil(t, v, "must panic")
+	require.True(t, isMisuse(v), "panicked with %v", v)
 }
 
 // misused says whether f panicked with a message of this package. Any other
 // panic goes on.
-func misused(f func()) (yes bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			if !strings.HasPrefix(fmt.Sprint(v), "ration: ") {
-				panic(v)
-			}
-			yes = true
-		}
-	}()
+func misused(f func()) bool {
+	v := panicOf(f)
+	if v != nil && !isMisuse(v) {
+		panic(v)
+	}
+	return v != nil
+}
+
+func isMisuse(v any) bool { return strings.HasPrefix(fmt.Sprint(v), "ration: ") }
+
+func panicOf(f func()) (v any) {
+	defer func() { v = recover() }()
 	f()
-	return false
+	return nil
 }
 
 // endless is a context that never ends and cannot be cancelled.
@@ -211,10 +246,19 @@ func canceled() context.Context {
 	return ctx
 }
 
+// briefly returns a context for a call that must not wait, or not for long. If
+// it does all the same, its test fails instead of hanging, and in a bubble,
+// where without a deadline there would be a deadlock, it fails at once.
+func briefly(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // watchdog returns a context whose deadline is reached only when something
 // hangs: for tests with real goroutines outside a bubble.
 func watchdog(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

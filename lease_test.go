@@ -293,7 +293,7 @@ func TestLease_ResetRunsBeforeTheNextBorrower(t *testing.T) {
 		require.EqualValues(t, 1, next.Value().id)
 		require.True(t, closing.ended())
 		require.Equal(t, 1, resets)
-		require.NoError(t, start(next.Close).wait())
+		require.NoError(t, start(next.Close).result())
 	})
 }
 

@@ -410,6 +410,9 @@ func (d *semaphoreDriver) resize() {
 		require.NoError(d.t, d.s.Grow(n))
 		d.m.resize(d.m.capacity + n)
 	case b < 160:
+		if b%2 == 0 {
+			n = min(n, 2) // so that there is something left to have
+		}
 		d.note("Shrink(%d)", n)
 		if n > d.m.capacity {
 			require.Equal(d.t, ErrCapacity, d.s.Shrink(n))
@@ -463,13 +466,13 @@ func (d *semaphoreDriver) misuse(b byte) {
 		case 3:
 			d.s.TryAcquire(-int64(b))
 		case 4:
-			_ = d.s.Acquire(endless(), math.MinInt64)
+			_ = d.s.Acquire(briefly(d.t), math.MinInt64)
 		case 5:
 			d.s.TryAcquireUpTo(-1)
 		case 6:
 			d.s.TryAcquireFor(-1, time.Hour)
 		case 7:
-			_ = d.s.Do(endless(), 1, nil)
+			_ = d.s.Do(briefly(d.t), 1, nil)
 		}
 	})
 }

@@ -83,6 +83,11 @@ type PoolOptions[T any] struct {
 	// capacity.
 	MaxOpening int
 
+	// Rate is asked for a token before every acquire waits for a permit: first
+	// "may start", then "may run at once". The token goes back if no lease comes
+	// of it. Buckets may be shared.
+	Rate *TokenBucket
+
 	// Logger is told of failures that nobody else is told of, and of revoked
 	// leases. Without it the pool is silent.
 	Logger *slog.Logger
@@ -164,8 +169,8 @@ type Pool[T any] struct {
 	//
 	//  1. idle + out + loose + opening + destroying <= capacity, or, after a shrink,
 	//     falling until it is.
-	//  2. held weights + weights on the way <= permits held <= that + weights
-	//     arriving.
+	//  2. permits held = weights of the loans + weights on the way, and at most as
+	//     much more as the borrowers that are arriving asked for.
 	//  3. A slot is in idle and not lent, or in out and lent (or just being
 	//     ended), or loose, or gone.
 	//  4. A borrower waits in needers only if nothing idle can be lent as it is
@@ -202,9 +207,9 @@ type Pool[T any] struct {
 	warmers    waitQueue             // callers of Warm; n is their target
 	upkeep     upkeep
 
-	heldWeight int64   // of the leases
-	onTheWay   int64   // of borrowers that have their permits and no lease yet
-	arriving   wideSum // of borrowers that may or may not have their permits
+	heldWeight int64   // permits of the loans
+	onTheWay   int64   // permits of borrowers that have no loan yet
+	arriving   wideSum // of what borrowers asked for that may or may not have their permits
 
 	stats           PoolStats // the counters only
 	duplicateCloses atomic.Uint64
@@ -247,6 +252,7 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 		clock:      startClock(),
 		identities: make(map[identity]struct{}),
 	}
+	p.permits.clock = p.clock // one time for both
 	if p.opts.OpenTimeout == 0 {
 		p.opts.OpenTimeout = defaultOpenTimeout
 	}
@@ -255,7 +261,7 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	p.watched = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
 	if opts.MinIdle > 0 {
-		p.update(func(after *chores[T]) {})
+		p.update(func(*chores[T]) {}) // settle opens them
 	}
 	return p, nil
 }
@@ -280,28 +286,58 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 	if ctx.Err() != nil {
 		return p.failed(o, "wait", outcomeOf(ctx.Err()), ctx.Err(), start, false)
 	}
+	if p.opts.Rate == nil {
+		return p.acquire(ctx, o, start)
+	}
+	if err := p.waitRate(ctx, o.Weight); err != nil {
+		return p.failed(o, "rate", outcomeOf(err), err, start, true)
+	}
+	l, err := p.acquire(ctx, o, start)
+	if err != nil {
+		p.opts.Rate.Return(1)
+	}
+	return l, err
+}
+
+// acquire is AcquireWith once there is a token.
+func (p *Pool[T]) acquire(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	p.mu.Lock()
-	if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
-		p.arriving.add(o.Weight)
-		p.mu.Unlock()
-		return p.acquireWaiting(ctx, o, start)
+	if !p.permits.takeFast(o.Weight) {
+		if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
+			p.arriving.add(o.Weight)
+			p.mu.Unlock()
+			return p.acquireWaiting(ctx, o, start)
+		}
 	}
-	if s := p.takeIdle(start, false); s != nil {
-		var after chores[T]
-		l := p.lend(s, &o, start, &after)
+	s := p.takeIdle(start, false)
+	if s == nil {
+		p.onTheWay += o.Weight
 		p.mu.Unlock()
-		after.do(p)
-		return p.lent(l, o, start, "granted"), nil
+		return p.acquireNeeding(ctx, o, start, false)
 	}
-	p.onTheWay += o.Weight
+	l := p.lend(s, &o, start)
 	p.mu.Unlock()
-	return p.acquireNeeding(ctx, o, start, false)
+	return p.lent(l, &o, start, "granted"), nil
 }
 
 // TryAcquire lends a resource that is idle now, if there is one and waiters may
 // be overtaken. It never opens or checks one: a resource that would need a Check
 // is passed over.
 func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
+	if p.opts.Rate == nil {
+		return p.tryAcquire()
+	}
+	if !p.opts.Rate.Allow(1) {
+		return Lease[T]{}, false
+	}
+	l, ok := p.tryAcquire()
+	if !ok {
+		p.opts.Rate.Return(1)
+	}
+	return l, ok
+}
+
+func (p *Pool[T]) tryAcquire() (Lease[T], bool) {
 	o := AcquireOptions{Weight: 1}
 	start := p.clock.now()
 	p.mu.Lock()
@@ -326,11 +362,9 @@ func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
 		after.do(p)
 		return Lease[T]{}, false
 	}
-	var after chores[T]
-	l := p.lend(s, &o, start, &after)
+	l := p.lend(s, &o, start)
 	p.mu.Unlock()
-	after.do(p)
-	return p.lent(l, o, start, "granted"), true
+	return p.lent(l, &o, start, "granted"), true
 }
 
 // Do lends a resource to fn and returns what fn returns. The resource goes back

@@ -135,8 +135,8 @@ func TestPool_CloseTellsTheBusyFromTheLeased(t *testing.T) {
 		require.Equal(t, 2, ce.Busy)
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, ls[2].Close())
-		require.NoError(t, discarding.wait())
-		require.NoError(t, resetting.wait())
+		require.NoError(t, discarding.result())
+		require.NoError(t, resetting.result())
 	})
 }
 
@@ -153,7 +153,7 @@ func TestPool_CloseIsFineTwiceAndConcurrently(t *testing.T) {
 		impatient := start(func() error { return p.Pool.Close(ctx) })
 		requireParked(t, all...)
 		time.Sleep(time.Second)
-		require.ErrorIs(t, impatient.wait(), context.DeadlineExceeded)
+		require.ErrorIs(t, impatient.result(), context.DeadlineExceeded)
 		requireParked(t, all...)
 		closeAll(t, l)
 		requireGranted(t, all...)

@@ -336,13 +336,6 @@ func after(d time.Duration, err error) func(context.Context) error {
 
 var errTest = errors.New("test error")
 
-// panicOf returns what f panics with.
-func panicOf(f func()) (v any) {
-	defer func() { v = recover() }()
-	f()
-	return nil
-}
-
 func goexit() { runtime.Goexit() }
 
 // goexits runs f, which must end its goroutine, and waits.
@@ -359,8 +352,8 @@ func goexits(f func()) (completed bool) {
 
 var errDeadline = context.DeadlineExceeded
 
-// wait waits for c, in fake time if need be, and returns its error.
-func (c *call) wait() error {
+// result waits for c, in fake time if need be, and returns its error.
+func (c *call) result() error {
 	<-c.done
 	return c.err
 }

@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -18,26 +19,41 @@ type need[T any] struct {
 	abandoned bool            // and it has left without waiting for that
 }
 
-// acquireWaiting goes on where AcquireWith found no permit. The weight counts as
-// arriving.
+// waitRate waits for a token of PoolOptions.Rate, until the pool is closed. A
+// request that the pool would refuse does not wait for one.
+func (p *Pool[T]) waitRate(ctx context.Context, weight int64) error {
+	if err := p.permits.check(weight); err != nil {
+		return err
+	}
+	if p.opts.Rate.Allow(1) {
+		return nil
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.alive, cancel)()
+	err := p.opts.Rate.Wait(waiting, 1)
+	if err != nil && ctx.Err() == nil && p.alive.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// acquireWaiting goes on where AcquireWith found no permit. It counts as arriving.
 func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
-	queued, err := p.permits.acquireQueued(ctx, o.Weight)
+	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, start)
 	p.mu.Lock()
 	p.arriving.sub(o.Weight)
 	if err != nil {
 		p.mu.Unlock()
 		return p.failed(o, "wait", outcomeOf(err), err, start, queued)
 	}
-	now := p.clock.now()
 	if s := p.takeIdle(now, false); s != nil {
-		var after chores[T]
-		l := p.lend(s, &o, now, &after)
+		l := p.lend(s, &o, now)
 		if queued {
 			p.countWait(now - start)
 		}
 		p.mu.Unlock()
-		after.do(p)
-		return p.lent(l, o, start, "granted"), nil
+		return p.lent(l, &o, start, "granted"), nil
 	}
 	p.onTheWay += o.Weight
 	p.mu.Unlock()
@@ -73,7 +89,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	switch {
 	case state == granted && err == nil:
 		p.loose--
-		l = p.lend(n.slot, &o, now, &after)
+		l = p.lend(n.slot, &o, now)
 		p.countWait(now - start)
 		if n.opened {
 			outcome = "opened"
@@ -105,7 +121,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	if err != nil {
 		return p.failed(o, op, outcome, err, start, true)
 	}
-	return p.lent(l, o, start, outcome), nil
+	return p.lent(l, &o, start, outcome), nil
 }
 
 // leave takes the borrower w out of needers. What is being opened or checked for
@@ -134,6 +150,9 @@ func (p *Pool[T]) giveUp(w *waiter) {
 // or else, if any will do, the next that can. Where there is nothing to open, it
 // makes one.
 func (p *Pool[T]) takeIdle(now int64, any bool) *slot[T] {
+	if p.needers.head != nil {
+		return nil // those have been waiting longer
+	}
 	for s := p.nextIdle(nil); s != nil; s = p.nextIdle(s) {
 		if p.expired(s, now) == keep && !p.needsCheck(s, now) {
 			p.idle.remove(s)
@@ -166,7 +185,7 @@ func (p *Pool[T]) nextIdle(s *slot[T]) *slot[T] {
 }
 
 // lend makes a lease of s, which is in no list. The borrower has its permits.
-func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64, after *chores[T]) Lease[T] {
+func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 	p.lastID++
 	s.owner, s.weight, s.maxHold = o.Owner, o.Weight, o.MaxHold
 	s.lentAt, s.activeAt = now, now
@@ -175,14 +194,14 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64, after *chores[T
 	p.out.pushBack(s)
 	p.heldWeight += o.Weight
 	p.stats.Acquired++
-	if p.idle.len < p.opts.MinIdle {
-		p.settle(after)
-	}
 	return Lease[T]{slot: s, id: p.lastID}
 }
 
-// lent tells of a lease that has been made.
-func (p *Pool[T]) lent(l Lease[T], o AcquireOptions, start int64, outcome string) Lease[T] {
+// lent sees to what follows from a lease that has been made.
+func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome string) Lease[T] {
+	if p.opts.MinIdle > 0 {
+		p.update(func(*chores[T]) {}) // one idle resource fewer
+	}
 	if p.opts.Observer.Acquired != nil {
 		event := AcquireEvent{
 			Pool: p.opts.Name, Owner: o.Owner, ID: l.id, Weight: o.Weight,
@@ -295,10 +314,14 @@ func (p *Pool[T]) takeBack(s *slot[T]) error {
 		p.loose--
 		p.out.pushBack(s) // endLoan finds it where it finds all others
 		p.mu.Unlock()
+		result := err
 		if fate = p.endLoan(s, "closed", fate); fate != keep {
-			return errors.Join(err, p.destroy(s, fate))
+			result = errors.Join(err, p.destroy(s, fate))
 		}
-		return err
+		if err != nil {
+			p.log(slog.LevelWarn, "reset failed", slog.Any("error", err)) // Do has nobody else to tell
+		}
+		return result
 	}
 	var result error
 	p.call("Reset", func() error { return p.opts.Reset(s.value) },
@@ -326,17 +349,19 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 		now = p.clock.now()
 	}
 	var after chores[T]
-	var event ReturnEvent
+	var event *ReturnEvent
 	p.mu.Lock()
 	if p.opts.Observer.Returned != nil {
-		event = ReturnEvent{
+		event = &ReturnEvent{
 			Pool: p.opts.Name, Owner: s.owner, ID: s.state.Load() >> phaseBits, Weight: s.weight,
 			Held: time.Duration(now - s.lentAt), How: how,
 		}
 	}
 	p.out.remove(s)
 	p.heldWeight -= s.weight
-	p.permits.release(s.weight, &after.permits)
+	if !p.permits.giveFast(s.weight) {
+		p.permits.release(s.weight, &after.permits)
+	}
 	if f == keep {
 		f = p.unwanted(s, now)
 	}
@@ -355,8 +380,8 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 	}
 	p.mu.Unlock()
 	after.do(p)
-	if event.ID != 0 {
-		tell(func() { p.opts.Observer.Returned(event) }, func() {
+	if event != nil {
+		tell(func() { p.opts.Observer.Returned(*event) }, func() {
 			if f > detach {
 				p.destroy(s, f) // since the caller will not
 			}

@@ -2,6 +2,7 @@ package ration
 
 import (
 	"context"
+	"log/slog"
 	"reflect"
 	"time"
 )
@@ -230,4 +231,7 @@ func (p *Pool[T]) checked(s *slot[T], n *need[T], err error) {
 		}
 		p.putBack(s, n, now, after)
 	})
+	if err != nil {
+		p.log(slog.LevelWarn, "check failed", slog.Any("error", err))
+	}
 }

@@ -233,7 +233,7 @@ func TestPool_WhatWasBeingCheckedOrResetAtAClearIsDestroyed(t *testing.T) {
 		closing := start(l.Close)
 		requireParked(t, closing)
 		p.Clear()
-		require.NoError(t, closing.wait())
+		require.NoError(t, closing.result())
 		p.requireDestroyed(1)
 
 		l = p.lease()

@@ -138,7 +138,8 @@ func (p *Pool[T]) Audit() error {
 
 	expected := p.heldWeight + p.onTheWay
 	law(s.Held >= expected && s.Held-expected <= p.arriving.value(),
-		"%d permits held, but leases hold %d, borrowers on their way %d, and up to %d are arriving", s.Held, p.heldWeight, p.onTheWay, p.arriving.value())
+		"%d permits held, but %d by leases and %d by borrowers on their way, with up to %d arriving",
+		s.Held, p.heldWeight, p.onTheWay, p.arriving.value())
 	law(p.loose > 0 || lentWeight == p.heldWeight, "leases weigh %d, %d counted", lentWeight, p.heldWeight)
 	law(int64(p.occupied()) <= max(s.Capacity, int64(p.ceiling)),
 		"%d resources (%d idle, %d leased, %d opening, %d being destroyed) exceed the capacity %d",

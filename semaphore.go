@@ -161,11 +161,8 @@ func NewSemaphore(permits int64, opts *SemaphoreOptions) *Semaphore {
 //
 // It panics if n is negative or ctx is nil.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
-	if ctx != nil && ctx.Err() == nil {
-		w := s.word.Load()
-		if w&(hasWaiters|gated) == 0 && 0 < n && n <= w>>flagBits && s.word.CompareAndSwap(w, w-n<<flagBits) {
-			return nil
-		}
+	if ctx != nil && ctx.Err() == nil && s.takeFast(n) {
+		return nil
 	}
 	return s.acquireSlow(ctx, n)
 }
@@ -175,11 +172,13 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 // (see [SemaphoreOptions]), or if the semaphore is closed. It panics if n is
 // negative.
 func (s *Semaphore) TryAcquire(n int64) bool {
+	return s.takeFast(n) || s.tryAcquireSlow(n)
+}
+
+// takeFast takes n permits if nobody waits and one attempt does it.
+func (s *Semaphore) takeFast(n int64) bool {
 	w := s.word.Load()
-	if w&(hasWaiters|gated) == 0 && 0 < n && n <= w>>flagBits && s.word.CompareAndSwap(w, w-n<<flagBits) {
-		return true
-	}
-	return s.tryAcquireSlow(n)
+	return w&(hasWaiters|gated) == 0 && 0 < n && n <= w>>flagBits && s.word.CompareAndSwap(w, w-n<<flagBits)
 }
 
 // TryAcquireFor is [Semaphore.Acquire] with a time limit in place of a context.
@@ -201,11 +200,16 @@ func (s *Semaphore) TryAcquireFor(n int64, d time.Duration) bool {
 // whoever holds them: the semaphore can tell that too many came back only by
 // their number.
 func (s *Semaphore) Release(n int64) {
-	w := s.word.Load()
-	if w&alarmed == 0 && 0 < n && n <= s.capacity.Load()-w>>flagBits && s.word.CompareAndSwap(w, w+n<<flagBits) {
-		return
+	if !s.giveFast(n) {
+		s.releaseSlow(n)
 	}
-	s.releaseSlow(n)
+}
+
+// giveFast releases n permits if nobody has to hear of it and one attempt does
+// it.
+func (s *Semaphore) giveFast(n int64) bool {
+	w := s.word.Load()
+	return w&alarmed == 0 && 0 < n && n <= s.capacity.Load()-w>>flagBits && s.word.CompareAndSwap(w, w+n<<flagBits)
 }
 
 // Do runs fn while holding n permits, and returns what it returns. The permits

@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,7 @@ func TestSemaphore_DeadlineEndsTheWait(t *testing.T) {
 		requireParked(t, w)
 		time.Sleep(3*time.Second - 1)
 		requireParked(t, w)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		requireFailed(t, context.DeadlineExceeded, w)
 		require.Equal(t, 3*time.Second, w.took)
 		s.Release(1)
@@ -87,6 +88,62 @@ func TestSemaphore_CancelBeforeTheGrantWins(t *testing.T) {
 			requireFailed(t, context.Canceled, w)
 			requireIdle(t, s, 1)
 		}
+	})
+}
+
+func TestSemaphore_CancelBeforeTheGrantWinsOverAWaiterJustArriving(t *testing.T) {
+	// The same while the waiter is in the queue but not yet asleep: when it
+	// looks, it finds both, and must not toss a coin. Both sides spin to meet
+	// within the few nanoseconds that matter.
+	eachMode(t, func(t *testing.T, fair bool) {
+		s := newTestSemaphore(t, 1, fair)
+		root := watchdog(t)
+		type round struct {
+			ctx  context.Context
+			err  error
+			over atomic.Bool
+		}
+		var current atomic.Pointer[round]
+		waiter := start(func() error {
+			var last *round
+			for root.Err() == nil {
+				r := current.Load()
+				if r == last {
+					runtime.Gosched()
+					continue
+				}
+				if r.ctx == nil {
+					return nil
+				}
+				r.err = s.Acquire(r.ctx, 1)
+				r.over.Store(true)
+				last = r
+			}
+			return root.Err()
+		})
+		for range rounds(5000) {
+			require.True(t, s.TryAcquire(1))
+			ctx, cancel := context.WithCancel(root)
+			r := &round{ctx: ctx}
+			current.Store(r)
+			for i := 0; s.Waiters() == 0 && root.Err() == nil; i++ {
+				if i > 1000 {
+					runtime.Gosched() // for machines with one processor
+				}
+			}
+			cancel()
+			s.Release(1)
+			for !r.over.Load() && root.Err() == nil {
+				runtime.Gosched()
+			}
+			if !r.over.Load() || r.err != context.Canceled {
+				require.Failf(t, "must be cancelled", "over %v, error %v", r.over.Load(), r.err)
+			}
+		}
+		current.Store(new(round))
+		waiter.wait(t)
+		require.NoError(t, waiter.err)
+		requireIdle(t, s, 1)
 	})
 }
 
@@ -139,9 +196,7 @@ func TestSemaphore_CanceledWaitLeavesNothingBehind(t *testing.T) {
 	// queue lives on; so must whatever it carries.
 	s := newTestSemaphore(t, 0, true)
 	first := startAcquire(t, s, 1)
-	for s.Waiters() < 1 {
-		runtime.Gosched()
-	}
+	awaitWaiters(s, 1)
 	collected := make(chan struct{})
 	func() {
 		carried := new([1 << 10]byte)
@@ -149,11 +204,9 @@ func TestSemaphore_CanceledWaitLeavesNothingBehind(t *testing.T) {
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(endless(), key{}, carried))
 		second := start(func() error { return s.Acquire(ctx, 1) })
-		for s.Waiters() < 2 {
-			runtime.Gosched()
-		}
+		awaitWaiters(s, 2)
 		cancel()
-		<-second.done
+		second.wait(t)
 		require.Equal(t, context.Canceled, second.err)
 	}()
 	require.Eventually(t, func() bool {
@@ -166,7 +219,7 @@ func TestSemaphore_CanceledWaitLeavesNothingBehind(t *testing.T) {
 		}
 	}, 10*time.Second, time.Millisecond)
 	s.Close()
-	<-first.done
+	first.wait(t)
 }
 
 func TestSemaphore_ErrorPrecedence(t *testing.T) {
@@ -285,7 +338,7 @@ func TestSemaphore_PausedQueueTakesRequestsOfAnySize(t *testing.T) {
 			cancels = append(cancels, cancel)
 		}
 		park(t, s, 5)
-		require.EqualValues(t, math.MaxInt64, s.Stats().WaitingPermits, "as many as fit the number")
+		require.Equal(t, int64(math.MaxInt64), s.Stats().WaitingPermits, "as many as fit the number")
 		for _, cancel := range cancels {
 			cancel()
 		}

@@ -70,27 +70,21 @@ func TestSemaphoreCase_F7_NothingOutlivesABubble(t *testing.T) {
 		var waiters []*call
 		for i := range 8 {
 			waiters = append(waiters, startAcquire(t, s, 1), startTimed(s, 1, time.Hour))
-			for s.Waiters() < 2*i+2 {
-				runtime.Gosched()
-			}
+			awaitWaiters(s, 2*i+2)
 		}
 		for range waiters {
 			s.Release(1)
-			for s.Available() != 0 {
-				runtime.Gosched() // an invited waiter is on its way
-			}
+			yieldUntil(func() bool { return s.Available() == 0 }) // an invited waiter is on its way
 		}
 		for _, w := range waiters {
-			<-w.done
+			w.wait(t)
 			require.NoError(t, w.err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		gaveUp := start(func() error { return s.Acquire(ctx, 1) })
-		for s.Waiters() == 0 {
-			runtime.Gosched()
-		}
+		awaitWaiters(s, 1)
 		cancel()
-		<-gaveUp.done
+		gaveUp.wait(t)
 		require.Equal(t, context.Canceled, gaveUp.err)
 		s.Release(1)
 	}
@@ -190,12 +184,8 @@ func TestSemaphoreCase_B07_RacingReleases(t *testing.T) {
 					calls = append(calls, start(op))
 				}
 				for _, c := range calls {
-					select {
-					case <-c.done:
-						require.NoError(t, c.err)
-					case <-root.Done():
-						require.Fail(t, "somebody was left asleep")
-					}
+					c.wait(t)
+					require.NoError(t, c.err)
 				}
 				requirePermits(t, s, 2, 0)
 				require.Zero(t, s.Waiters())
@@ -230,15 +220,44 @@ func TestSemaphoreCase_B09_ReleaseOfAFewOfMany(t *testing.T) {
 func TestSemaphoreCase_B11_ReleaseBeforeEnqueue(t *testing.T) {
 	eachMode(t, func(t *testing.T, fair bool) {
 		s := newTestSemaphore(t, 1, fair)
+		require.True(t, s.TryAcquire(1))
 		ctx := watchdog(t)
-		for range rounds(20_000) {
-			require.True(t, s.TryAcquire(1))
-			c := start(func() error { return s.Acquire(ctx, 1) })
-			s.Release(1)
-			<-c.done
-			require.NoError(t, c.err, "no other release will come")
-			s.Release(1)
+		n := int64(rounds(20_000))
+		var turn, taken atomic.Int64
+		waiter := start(func() error {
+			for i := int64(1); i <= n; i++ {
+				for spins := 0; turn.Load() < i; spins++ {
+					if spins > 1000 { // for machines with one processor
+						runtime.Gosched()
+					}
+				}
+				if err := s.Acquire(ctx, 1); err != nil {
+					taken.Store(n + 1)
+					return err
+				}
+				taken.Store(i)
+			}
+			return nil
+		})
+		delay := rand.New(rand.NewPCG(1, 1))
+		for i := int64(1); i <= n; i++ {
+			turn.Store(i)
+			for range delay.IntN(400) {
+				turn.Load() // a moment, to hit any step of the other
+			}
+			s.Release(1) // no other will come
+			for spins := 0; taken.Load() < i; spins++ {
+				if spins > 1000 {
+					runtime.Gosched()
+				}
+			}
+			if taken.Load() > n {
+				break // it has given up
+			}
 		}
+		waiter.wait(t)
+		require.NoError(t, waiter.err)
+		s.Release(1)
 		requireIdle(t, s, 1)
 	})
 }
@@ -298,7 +317,7 @@ func TestSemaphoreCase_B17_AllReleaseBetweenTryAndEnqueue(t *testing.T) {
 				holders.Go(func() { s.Release(1) })
 			}
 			holders.Wait()
-			<-c.done
+			c.wait(t)
 			require.NoError(t, c.err)
 			s.Release(4)
 		}
@@ -431,13 +450,11 @@ func TestSemaphoreCase_B29_ReleaseRacesCancel(t *testing.T) {
 				}
 				return err
 			})
-			for s.Waiters() == 0 {
-				runtime.Gosched()
-			}
+			awaitWaiters(s, 1)
 			r := start(func() error { s.Release(1); return nil })
 			cancel()
-			<-r.done
-			<-c.done
+			r.wait(t)
+			c.wait(t)
 			if s.Available() != 1 || s.Waiters() != 0 || (c.err != nil && !errors.Is(c.err, context.Canceled)) {
 				require.Failf(t, "not exact", "%+v, error %v", s.Stats(), c.err)
 			}
@@ -457,7 +474,7 @@ func TestSemaphoreCase_B31_TimeoutInTheInstantOfTheGrant(t *testing.T) {
 			c := startTimed(s, 1, time.Millisecond)
 			time.Sleep(time.Millisecond) // both timers fire at the same fake time
 			s.Release(1)
-			<-c.done
+			c.wait(t)
 			if c.err == nil {
 				s.Release(1)
 			}
@@ -478,7 +495,7 @@ func TestSemaphoreCase_B33_NothingIsKeptOfAPartialGrant(t *testing.T) {
 
 		require.NoError(t, s.Grow(1)) // one of two is free now
 		require.Equal(t, context.DeadlineExceeded, s.Acquire(ctx, 2))
-		require.NoError(t, s.Acquire(t.Context(), 1))
+		require.NoError(t, s.Acquire(briefly(t), 1))
 	})
 }
 
@@ -502,15 +519,13 @@ func TestSemaphoreCase_B35_ReleaseOfManyRacesCancels(t *testing.T) {
 					return nil
 				}))
 			}
-			for s.Waiters() < 2 {
-				runtime.Gosched()
-			}
+			awaitWaiters(s, 2)
 			for _, cancel := range cancels {
 				go cancel()
 			}
 			s.Release(10)
 			for _, c := range calls {
-				<-c.done
+				c.wait(t)
 			}
 			if s.Available() != 10 || s.Waiters() != 0 {
 				require.Failf(t, "not exact", "%+v", s.Stats())
@@ -642,7 +657,7 @@ func TestSemaphoreCase_B49_GreedyHolder(t *testing.T) {
 		})
 		for range 10 {
 			w := startAcquire(t, s, 1)
-			<-w.done
+			w.wait(t)
 			require.NoError(t, w.err)
 			if fair {
 				require.LessOrEqual(t, w.took, hold, "on the next release")
@@ -653,7 +668,7 @@ func TestSemaphoreCase_B49_GreedyHolder(t *testing.T) {
 			time.Sleep(3 * hold)
 		}
 		s.Close() // sends the greedy one home
-		<-greedy.done
+		greedy.wait(t)
 	})
 }
 
@@ -669,7 +684,7 @@ func TestSemaphoreCase_B51_NeverMoreThanTheCapacity(t *testing.T) {
 			all.Go(func() {
 				n := int64(i%3 + 1)
 				for range 10 {
-					if s.Acquire(ctx, n) != nil {
+					if !s.TryAcquire(n) && s.Acquire(ctx, n) != nil {
 						return
 					}
 					now := inUse.Add(n)
@@ -750,7 +765,7 @@ func TestSemaphoreCase_B61_TwoTimesTwoOfTwo(t *testing.T) {
 			}))
 		}
 		for _, c := range calls {
-			<-c.done
+			c.wait(t)
 			require.NoError(t, c.err)
 		}
 		requireIdle(t, s, 2)
@@ -829,7 +844,7 @@ func TestSemaphoreCase_B75_ReleaseAfterAFailedAcquire(t *testing.T) {
 		s := newTestSemaphore(t, 1, fair)
 		require.Equal(t, context.Canceled, s.Acquire(canceled(), 1))
 		requireMisuse(t, func() { s.Release(1) })
-		require.Equal(t, ErrTooLarge, s.Acquire(t.Context(), 2))
+		require.Equal(t, ErrTooLarge, s.Acquire(briefly(t), 2))
 		requireMisuse(t, func() { s.Release(2) })
 		requireIdle(t, s, 1)
 	})
@@ -841,7 +856,7 @@ func TestSemaphoreCase_B77_RefusalLeavesNoLockHeld(t *testing.T) {
 		s := newBoundedSemaphore(t, 1, fair, 1)
 		require.True(t, s.TryAcquire(1))
 		w := park(t, s, 1)
-		require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 1))
+		require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 1))
 		require.False(t, s.TryAcquire(1))
 		s.Release(1)
 		requireGranted(t, w)
@@ -933,7 +948,7 @@ func TestSemaphoreCase_B85_StormOfTinyTimeouts(t *testing.T) {
 		}
 		require.NoError(t, s.Grow(int64(width)))
 		for _, c := range takers {
-			<-c.done
+			c.wait(t)
 			require.NoError(t, c.err)
 		}
 		requirePermits(t, s, int64(width), 0)

@@ -58,7 +58,7 @@ func TestSemaphore_DoReleasesOnGoexit(t *testing.T) {
 				return nil
 			})
 		})
-		<-c.done
+		c.wait(t)
 		requireIdle(t, s, 3)
 	})
 }
@@ -74,14 +74,14 @@ func TestSemaphore_DoWithoutAPermitDoesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := start(func() error { return s.Do(ctx, 1, never) })
 		requireParked(t, w)
-		require.Equal(t, ErrQueueFull, s.Do(t.Context(), 1, never))
-		require.Equal(t, ErrTooLarge, s.Do(t.Context(), 2, never))
+		require.Equal(t, ErrQueueFull, s.Do(briefly(t), 1, never))
+		require.Equal(t, ErrTooLarge, s.Do(briefly(t), 2, never))
 		require.Equal(t, context.Canceled, s.Do(canceled(), 1, never))
 		cancel()
 		requireFailed(t, context.Canceled, w)
 		requirePermits(t, s, 1, 0) // the other holder's is still held
 		s.Close()
-		require.Equal(t, ErrClosed, s.Do(t.Context(), 1, never))
+		require.Equal(t, ErrClosed, s.Do(briefly(t), 1, never))
 		s.Release(1)
 		requirePermits(t, s, 1, 1)
 	})

@@ -3,7 +3,7 @@ package ration
 import (
 	"runtime"
 	"testing"
-	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -38,7 +38,7 @@ func TestSemaphore_FastPathOrdersReleaseBeforeAcquire(t *testing.T) {
 					})
 					data = 41
 					s.Release(1)
-					<-c.done
+					c.wait(t)
 					require.Equal(t, 42, data)
 				}
 			})
@@ -52,27 +52,25 @@ func TestSemaphore_SlowPathOrdersReleaseBeforeAcquire(t *testing.T) {
 			s := newTestSemaphore(t, 1, fair)
 			require.True(t, s.TryAcquire(1))
 			var data int
-			c := start(func() error {
-				if err := s.Acquire(t.Context(), 1); err != nil {
-					return err
-				}
+			c := park(t, s, 1)
+			d := start(func() error {
+				<-c.done
 				data++
 				s.Release(1)
 				return nil
 			})
-			synctest.Wait()
-			data = 41
+			timed := startTimed(s, 1, time.Hour)
+			e := start(func() error {
+				<-timed.done
+				data++
+				return nil
+			})
+			requireParked(t, c, timed)
+			data = 40
 			s.Release(1)
-			// Back by a second acquire, and not by the channel of the call. A
-			// non-fair one may come before the waiter's.
-			require.NoError(t, s.Acquire(t.Context(), 1))
-			for !fair && data == 41 {
-				s.Release(1)
-				runtime.Gosched()
-				require.NoError(t, s.Acquire(t.Context(), 1))
-			}
+			<-e.done // from here to c, and from d to timed, the semaphore alone orders them
 			require.Equal(t, 42, data)
-			<-c.done
+			requireGranted(t, c, d, timed)
 		}
 	})
 }
@@ -98,7 +96,7 @@ func TestSemaphore_EveryReleaseThatWasNeededIsOrdered(t *testing.T) {
 			require.NoError(t, s.Acquire(watchdog(t), n))
 			require.Equal(t, [n + 1]int{1, 2, 3, 4, 5}, data)
 			for _, c := range calls {
-				<-c.done
+				c.wait(t)
 			}
 		}
 	})
@@ -124,7 +122,7 @@ func TestSemaphore_GivesMutualExclusion(t *testing.T) {
 			}))
 		}
 		for _, c := range calls {
-			<-c.done
+			c.wait(t)
 			require.NoError(t, c.err)
 		}
 		require.Equal(t, 8*each, data)

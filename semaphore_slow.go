@@ -31,15 +31,22 @@ func (s *Semaphore) acquireSlow(ctx context.Context, n int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := s.acquireQueued(ctx, n)
+	if n > 0 {
+		if took, _ := s.barge(n, n); took == n {
+			return nil
+		}
+	}
+	_, _, err := s.acquireQueued(ctx, n, s.clock.now())
 	return err
 }
 
-// acquireQueued acquires n permits and reports whether it was queued for them.
-func (s *Semaphore) acquireQueued(ctx context.Context, n int64) (queued bool, err error) {
-	w, err := s.join(n)
+// acquireQueued is acquireSlow for a request that came at the time start. It
+// also reports whether it was queued and, if so, when the wait ended; else that
+// is start.
+func (s *Semaphore) acquireQueued(ctx context.Context, n, start int64) (end int64, queued bool, err error) {
+	w, err := s.join(n, start)
 	if w == nil {
-		return false, err
+		return start, false, err
 	}
 	done := ctx.Done()
 	for {
@@ -51,14 +58,14 @@ func (s *Semaphore) acquireQueued(ctx context.Context, n int64) (queued bool, er
 		if !woken && cause == nil {
 			cause = context.Canceled // a foreign context that does not keep its word
 		}
-		if over, err := s.wakeUp(w, woken, final, cause); over {
-			return true, err
+		if over, end, err := s.wakeUp(w, woken, final, cause); over {
+			return end, true, err
 		}
 	}
 }
 
 func (s *Semaphore) acquireWithin(n int64, d time.Duration) bool {
-	w, err := s.join(n)
+	w, err := s.join(n, s.clock.now())
 	if w == nil {
 		return err == nil
 	}
@@ -73,7 +80,7 @@ func (s *Semaphore) acquireWithin(n int64, d time.Duration) bool {
 		if !woken {
 			cause = errTimedOut
 		}
-		if over, err := s.wakeUp(w, woken, final, cause); over {
+		if over, _, err := s.wakeUp(w, woken, final, cause); over {
 			return err == nil
 		}
 	}
@@ -176,17 +183,11 @@ func (s *Semaphore) mustQueue() bool {
 func (s *Semaphore) overdue(since, now int64) bool { return now-since > int64(patience) }
 
 // join takes n permits, returning nil and nil, or refuses them, returning nil
-// and the reason, or lines up for them.
+// and the reason, or lines up for them, as of now.
 //
 // To try and to line up is one critical section. A release between the two
 // would otherwise find an empty queue and wake nobody.
-func (s *Semaphore) join(n int64) (*waiter, error) {
-	if n > 0 {
-		if took, _ := s.barge(n, n); took == n {
-			return nil, nil
-		}
-	}
-	now := s.clock.now()
+func (s *Semaphore) join(n, now int64) (*waiter, error) {
 	w, queued := newWaiter(n, now), false // made early, to hold the lock for less
 	var wake wakeList
 	s.mu.Lock()
@@ -216,6 +217,13 @@ func (s *Semaphore) join(n int64) (*waiter, error) {
 	return w, err
 }
 
+// check is admit without the lock held.
+func (s *Semaphore) check(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admit(n)
+}
+
 // admit says why a request for n permits can never be served, if so. mu is
 // held.
 func (s *Semaphore) admit(n int64) error {
@@ -230,21 +238,23 @@ func (s *Semaphore) admit(n int64) error {
 }
 
 // wakeUp is what a waiter does after each sleep, woken or driven by cause, the
-// end of its context or time. It reports whether the wait is over, and how it
-// ended; w is then recycled.
-func (s *Semaphore) wakeUp(w *waiter, woken, final bool, cause error) (over bool, err error) {
+// end of its context or time. It reports whether the wait is over, when it ended
+// and how; w is then recycled.
+func (s *Semaphore) wakeUp(w *waiter, woken, final bool, cause error) (over bool, end int64, err error) {
 	if final && cause == nil && w.state == granted {
+		end = w.ended
 		w.recycle(false)
-		return true, nil
+		return true, end, nil
 	}
 
 	var wake wakeList
 	s.mu.Lock()
 	state := w.state
 	if state == granted && (cause == nil || cause == errTimedOut) {
-		s.mu.Unlock()
+		s.mu.Unlock() // nothing has changed
+		end = w.ended
 		w.recycle(!woken)
-		return true, nil
+		return true, end, nil
 	}
 
 	now := s.clock.now()
@@ -285,7 +295,7 @@ func (s *Semaphore) wakeUp(w *waiter, woken, final bool, cause error) (over bool
 	if over {
 		w.recycle(!woken && state != waiting)
 	}
-	return over, cause
+	return over, now, cause
 }
 
 // linger is what an invited waiter does if the permits have gone meanwhile: it
@@ -344,6 +354,7 @@ func (s *Semaphore) refuse(w *waiter, err error, wake *wakeList) {
 
 // endWait counts a wait that has come to its end.
 func (s *Semaphore) endWait(w *waiter, now int64) {
+	w.ended = now
 	d := time.Duration(now - w.since)
 	s.waited++
 	s.waitTime += d
@@ -407,5 +418,8 @@ func (s *Semaphore) settleAt(now, balance int64, wake *wakeList) {
 	if head != nil && !s.fair && s.headSince.Load() != head.since {
 		s.headSince.Store(head.since)
 	}
-	s.word.Store(balance<<flagBits | s.word.Load()&resized | flags)
+	w := s.word.Load()
+	if next := balance<<flagBits | w&resized | flags; next != w {
+		s.word.Store(next)
+	}
 }

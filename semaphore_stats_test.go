@@ -30,7 +30,7 @@ func TestSemaphore_FastPathCountsNothing(t *testing.T) {
 	eachModeInBubble(t, func(t *testing.T, fair bool) {
 		s := newTestSemaphore(t, 3, fair)
 		for range 10 {
-			require.NoError(t, s.Acquire(t.Context(), 1))
+			require.NoError(t, s.Acquire(briefly(t), 1))
 			require.True(t, s.TryAcquire(1))
 			require.True(t, s.TryAcquireFor(1, time.Second))
 			require.Zero(t, s.Drain())
@@ -112,17 +112,17 @@ func TestSemaphore_RefusalsAtOnceAreNoWaits(t *testing.T) {
 		s := newBoundedSemaphore(t, 3, fair, 1)
 		require.True(t, s.TryAcquire(3))
 		park(t, s, 1)
-		require.Equal(t, ErrQueueFull, s.Acquire(t.Context(), 1))
+		require.Equal(t, ErrQueueFull, s.Acquire(briefly(t), 1))
 		requireCounters(t, s, 0, 0, 1)
-		require.Equal(t, ErrTooLarge, s.Acquire(t.Context(), 4))
+		require.Equal(t, ErrTooLarge, s.Acquire(briefly(t), 4))
 		requireCounters(t, s, 0, 0, 2)
 		require.False(t, s.TryAcquireFor(4, time.Second))
 		require.False(t, s.TryAcquireFor(1, time.Second))
 		requireCounters(t, s, 0, 0, 4)
 		s.Close()
 		requireCounters(t, s, 1, 0, 5) // the parked one
-		require.Equal(t, ErrClosed, s.Acquire(t.Context(), 1))
-		require.Equal(t, ErrClosed, s.Acquire(t.Context(), 0))
+		require.Equal(t, ErrClosed, s.Acquire(briefly(t), 1))
+		require.Equal(t, ErrClosed, s.Acquire(briefly(t), 0))
 		requireCounters(t, s, 1, 0, 7)
 		requireWaitTimes(t, s, 0, 0)
 	})
@@ -173,7 +173,7 @@ func TestSemaphore_StatsAreOneInstant(t *testing.T) {
 		}
 		stop()
 		for _, w := range workers {
-			<-w.done
+			w.wait(t)
 			require.NoError(t, w.err)
 		}
 		requireIdle(t, s, 4)

@@ -46,7 +46,7 @@ type stress struct {
 
 func newStress(t *testing.T, fair bool) *stress {
 	d := stressTime(t)
-	hung, cancel := context.WithTimeout(context.Background(), d+time.Minute)
+	hung, cancel := context.WithTimeout(context.Background(), d+20*time.Second)
 	t.Cleanup(cancel)
 	return &stress{t: t, s: newTestSemaphore(t, stressPermits, fair), until: time.Now().Add(d), hung: hung}
 }

@@ -39,10 +39,12 @@ type waiter struct {
 	toWake     *waiter // the next one in a wakeList
 	final      bool    // in a wakeList: it is woken for good
 	n          int64   // what it asks for
-	since      int64   // arrival, by the owner's clock
+	since      int64   // arrival, by the owner's clock or count
+	ended      int64   // the end of the wait, likewise
 	state      waiterState
 	err        error // set with refused
 	tag        any   // the owner's
+	behind     int64 // what the owner has promised to others since it came
 
 	bed   atomic.Uint32 // up, asleep, called or dismissed
 	ready chan struct{} // made when the waiter first lies down
@@ -92,7 +94,11 @@ func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken, f
 			}
 		}
 	}
-	return true, w.bed.Swap(up) == dismissed
+	if w.bed.Load() == dismissed {
+		return true, true // recycle gets it up
+	}
+	w.bed.Store(up)
+	return true, false
 }
 
 // recycle gives back the node of a waiter that has left the queue. If it lies
@@ -103,8 +109,10 @@ func (w *waiter) recycle(expectToken bool) {
 		<-w.ready
 	}
 	w.prev, w.next, w.toWake, w.err, w.tag, w.ready = nil, nil, nil, nil, nil, nil
-	w.state = waiting
-	w.bed.Store(up)
+	w.state, w.behind = waiting, 0
+	if w.bed.Load() != up {
+		w.bed.Store(up)
+	}
 	waiterNodes.Put(w)
 }
 

@@ -1,0 +1,180 @@
+package ration
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// A Reservation is a promise of [TokenBucket.Reserve]: whoever holds it may act
+// once [Reservation.Delay] is 0, or cancel it. It is a small value whose copies are
+// the same reservation. The zero Reservation is one that could not be made.
+type Reservation struct {
+	promise *promise
+}
+
+type promise struct {
+	bucket *TokenBucket
+	n      int64
+	at     int64  // by the bucket's clock
+	number uint64 // in the order of the bucket's reservations
+
+	canceled bool // guarded by bucket.mu
+}
+
+// minLevel bounds how deep reservations may put a bucket in debt.
+const minLevel = math.MinInt64 / 2
+
+// Reserve takes n tokens now for use later, behind all that wait. If that can
+// never be, because n exceeds the burst or the rate is 0, nothing is taken and
+// the reservation is not OK. It panics if n is negative.
+//
+// A reservation that is OK costs one allocation.
+func (b *TokenBucket) Reserve(n int64) Reservation {
+	checkTokens("TokenBucket.Reserve", n)
+	now := b.clock.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now)
+	d, ok := time.Duration(0), true
+	if n > 0 {
+		d, ok = b.delay(n)
+	}
+	if !ok || b.have.whole < minLevel+n {
+		return Reservation{}
+	}
+	b.have.whole -= n
+	for w := b.queue.head; w != nil; w = w.next {
+		w.behind += n
+	}
+	return Reservation{&promise{bucket: b, n: n, at: b.asOf + int64(d), number: b.rooms.open()}}
+}
+
+// OK reports whether the reservation could be made.
+func (r Reservation) OK() bool { return r.promise != nil }
+
+// Delay returns how long it still is until the holder may act, 0 if it may now,
+// and the largest Duration if the reservation is not OK.
+func (r Reservation) Delay() time.Duration {
+	if r.promise == nil {
+		return math.MaxInt64
+	}
+	return time.Duration(max(0, r.promise.at-r.promise.bucket.clock.now()))
+}
+
+// Cancel says that the holder will not act. The first Cancel gives the tokens
+// back, as far as they would be there if the reservation had never been made, so
+// not those for which the bucket has been too full since, and moves the waiters
+// up. It may come after the reservation's time as well.
+func (r Reservation) Cancel() {
+	if r.promise == nil {
+		return
+	}
+	p, b := r.promise, r.promise.bucket
+	b.update(func(*bucketWakes) {
+		if p.canceled || p.n == 0 {
+			return
+		}
+		p.canceled = true
+		back := b.rooms.since(p.number).atMost(p.n)
+		b.add(back.level())
+		for w := b.queue.head; w != nil; w = w.next {
+			if uint64(w.since) < p.number {
+				// It has stood before the promise, which was nothing to it. While it
+				// waits there is room for more than burst - n, so back is all of n.
+				w.behind -= p.n
+			}
+		}
+	})
+}
+
+// A room is how many tokens a bucket could hold more: whole ones and a part of
+// one, as in a level.
+type room struct {
+	whole uint64
+	part  int64
+}
+
+func (r room) less(s room) bool {
+	return r.whole < s.whole || r.whole == s.whole && r.part < s.part
+}
+
+func (r room) atMost(n int64) room {
+	if r.whole >= uint64(n) {
+		return room{whole: uint64(n)}
+	}
+	return r
+}
+
+func (r room) level() level { return level{whole: int64(r.whole), part: r.part} }
+
+// rooms remembers how full a bucket has been since each of its reservations.
+//
+// Without a reservation of n the bucket would hold n more than it does, but
+// never more than its burst: the most it can be given back is the least room
+// there has been since. So of all the rooms noted, each with the number of the
+// last reservation before it, only those are kept that are less than all that
+// were noted later. They are in order, of number and of size, and the first with
+// a reservation's number or a later one is the least since that reservation.
+type rooms struct {
+	number   uint64 // of the last reservation
+	void     uint64 // up to this number nothing can be given back: the bucket has been full since
+	tracking bool   // there are later ones
+	least    []noted
+}
+
+type noted struct {
+	number uint64
+	room
+}
+
+// maxNoted bounds the memory. Beyond it, the two oldest entries become one, which
+// is right for the reservations before the older, and gives back less than it
+// might for those between the two.
+const maxNoted = 64
+
+// open returns the number of a new reservation.
+func (r *rooms) open() uint64 {
+	r.number++
+	r.tracking = true
+	return r.number
+}
+
+func (r *rooms) note(now room) {
+	if now == (room{}) {
+		r.void, r.tracking, r.least = r.number, false, r.least[:0]
+		return
+	}
+	for len(r.least) > 0 && !r.least[len(r.least)-1].room.less(now) {
+		r.least = r.least[:len(r.least)-1]
+	}
+	if n := len(r.least); n > 0 && r.least[n-1].number == r.number {
+		return
+	}
+	if len(r.least) == maxNoted {
+		r.least[1].room = r.least[0].room
+		r.least = slices.Delete(r.least, 0, 1)
+	}
+	r.least = append(r.least, noted{r.number, now})
+}
+
+// since returns the least room since the reservation with the given number.
+// There must have been a note since.
+func (r *rooms) since(number uint64) room {
+	if number <= r.void {
+		return room{}
+	}
+	i, _ := slices.BinarySearchFunc(r.least, number, func(n noted, number uint64) int {
+		if n.number < number {
+			return -1
+		}
+		return 1
+	})
+	return r.least[i].room
+}
+
+func (r *rooms) rescale(from, to Rate) {
+	for i := range r.least {
+		r.least[i].part = rescale(r.least[i].part, from, to)
+	}
+}
