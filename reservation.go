@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -76,12 +77,12 @@ func (r Reservation) Cancel() {
 			return
 		}
 		p.canceled = true
-		back := b.rooms.since(p.number).atMost(p.n)
-		b.add(back.level())
+		b.add(b.rooms.giveBack(p.number, p.n, b.rate).level())
 		for w := b.queue.head; w != nil; w = w.next {
 			if uint64(w.since) < p.number {
 				// It has stood before the promise, which was nothing to it. While it
-				// waits there is room for more than burst - n, so back is all of n.
+				// waits there is room for more than burst - n, so all of n came back
+				// (but for what compact has forgotten).
 				w.behind -= p.n
 			}
 		}
@@ -108,6 +109,15 @@ func (r room) atMost(n int64) room {
 
 func (r room) level() level { return level{whole: int64(r.whole), part: r.part} }
 
+// minus returns r - s, at the rate rate. s must not be more than r.
+func (r room) minus(s room, rate Rate) room {
+	d := room{whole: r.whole - s.whole, part: r.part - s.part}
+	if d.part < 0 {
+		d.whole, d.part = d.whole-1, d.part+int64(rate.per)
+	}
+	return d
+}
+
 // rooms remembers how full a bucket has been since each of its reservations.
 //
 // Without a reservation of n the bucket would hold n more than it does, but
@@ -116,6 +126,10 @@ func (r room) level() level { return level{whole: int64(r.whole), part: r.part} 
 // last reservation before it, only those are kept that are less than all that
 // were noted later. They are in order, of number and of size, and the first with
 // a reservation's number or a later one is the least since that reservation.
+//
+// Once a reservation is canceled, the rooms since are those of a bucket in which
+// it was never made: less by what it is given back. Otherwise the same room would
+// be given back to each of several reservations.
 type rooms struct {
 	number   uint64 // of the last reservation
 	void     uint64 // up to this number nothing can be given back: the bucket has been full since
@@ -128,10 +142,9 @@ type noted struct {
 	room
 }
 
-// maxNoted bounds the memory. Beyond it, the two oldest entries become one, which
-// is right for the reservations before the older, and gives back less than it
-// might for those between the two.
-const maxNoted = 64
+// maxNoted bounds the memory. It is reached only by a bucket that owes as many
+// reservations at once, or is never full.
+const maxNoted = 1024
 
 // open returns the number of a new reservation.
 func (r *rooms) open() uint64 {
@@ -152,25 +165,52 @@ func (r *rooms) note(now room) {
 		return
 	}
 	if len(r.least) == maxNoted {
-		r.least[1].room = r.least[0].room
-		r.least = slices.Delete(r.least, 0, 1)
+		r.compact()
 	}
 	r.least = append(r.least, noted{r.number, now})
 }
 
-// since returns the least room since the reservation with the given number.
-// There must have been a note since.
-func (r *rooms) since(number uint64) room {
+// compact leaves at most half of the entries: of those that are close to each
+// other, the one with the least room stands for all. A reservation is given back
+// less than it might then, by at most a five-hundredth of what is owed.
+func (r *rooms) compact() {
+	from, to := r.least[0].whole, r.least[len(r.least)-1].whole
+	step := max(1, (to-from)/(maxNoted/2-1))
+	kept := 0
+	for _, n := range r.least[1:] {
+		if n.whole-r.least[kept].whole < step {
+			r.least[kept].number = n.number
+		} else {
+			kept++
+			r.least[kept] = n
+		}
+	}
+	r.least = r.least[:kept+1]
+}
+
+// giveBack returns what the reservation of n with the given number can be given
+// back: the least room since, or n. There must have been a note since.
+func (r *rooms) giveBack(number uint64, n int64, rate Rate) room {
 	if number <= r.void {
 		return room{}
 	}
 	i, _ := slices.BinarySearchFunc(r.least, number, func(n noted, number uint64) int {
-		if n.number < number {
-			return -1
-		}
-		return 1
+		return cmp.Compare(n.number, number)
 	})
-	return r.least[i].room
+	back := r.least[i].room.atMost(n)
+	for j := range r.least[i:] {
+		r.least[i+j].room = r.least[i+j].room.minus(back, rate)
+	}
+	first := i // of those that earlier entries are not less than any more
+	for first > 0 && !r.least[first-1].room.less(r.least[i].room) {
+		first--
+	}
+	if r.least[i].room == (room{}) {
+		r.void, i = r.least[i].number, i+1
+		r.tracking = r.void < r.number
+	}
+	r.least = slices.Delete(r.least, first, i)
+	return back
 }
 
 func (r *rooms) rescale(from, to Rate) {
