@@ -85,9 +85,9 @@ func requireServedAfter(t *testing.T, d time.Duration, c *call) {
 	t.Helper()
 	if d > 0 {
 		requireParked(t, c)
-		time.Sleep(d - 1)
-		require.False(t, c.ended(), "a wait has ended a nanosecond before its time or earlier: error %v", c.err)
-		time.Sleep(1)
+		time.Sleep(d - time.Nanosecond)
+		require.False(t, c.ended(), "a wait has ended a nanosecond before its time or earlier")
+		time.Sleep(time.Nanosecond)
 	}
 	require.True(t, c.ended(), "a wait has not ended when its time has come, %v", d)
 	require.NoError(t, c.err)
