@@ -88,7 +88,7 @@ func (l level) plus(m level, r Rate) level {
 }
 
 // until returns how long it takes l to rise to want, rounded up to a nanosecond,
-// and false if that is never or in more than 290 years.
+// and false if that is never or in more than 146 years.
 func (l level) until(want int64, r Rate) (time.Duration, bool) {
 	if want <= l.whole {
 		return 0, true
@@ -103,11 +103,11 @@ func (l level) until(want int64, r Rate) (time.Duration, bool) {
 		return 0, false
 	}
 	d, rest := bits.Div64(hi, lo, uint64(r.tokens))
-	if rest > 0 {
-		d++
-	}
 	if d > uint64(maxDelay) {
 		return 0, false
+	}
+	if rest > 0 {
+		d++
 	}
 	return time.Duration(d), true
 }
