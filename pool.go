@@ -41,8 +41,9 @@ type PoolOptions[T any] struct {
 	// mean that.
 	Broken func(error) bool
 
-	// Fair makes the order of arrival the order of service. See
-	// [SemaphoreOptions].
+	// Fair makes the order of arrival the order of service, for permits and for
+	// what comes back. Borrowers that have resources opened or checked for them
+	// get them as these are ready. See [SemaphoreOptions].
 	Fair bool
 
 	// MaxWaiters bounds the borrowers waiting for a permit: further ones fail
@@ -173,8 +174,8 @@ type Pool[T any] struct {
 	//  3. A slot is in idle and not lent, or in out and lent (or just being
 	//     ended), or loose, or gone.
 	//  4. A borrower waits in needers only if nothing idle can be lent as it is
-	//     and as many opens and checks are in flight, not counting what was given
-	//     up, as needers wait, room and MaxOpening permitting.
+	//     and as many opens and checks are in flight, not counting those whose
+	//     borrower has left, as needers wait, room and MaxOpening permitting.
 	//
 	// Lock order: mu, then the semaphore's. No user code is run and nobody woken
 	// under mu: what there is to do afterwards is collected in chores.
@@ -198,7 +199,7 @@ type Pool[T any] struct {
 	loose      int         // resources in neither list: being checked or reset, or on their way to a borrower; they count as leased
 	opening    int
 	checking   int
-	abandoned  int // opens and checks in flight that are not counted on, since a borrower has given up waiting for them
+	abandoned  int // opens and checks in flight that are not counted on, since a borrower has left without waiting for them
 	destroying int
 	ceiling    int                   // occupied at the last settle: what a shrink has left above the capacity may only fall
 	identities map[identity]struct{} // of all resources that have one

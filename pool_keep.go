@@ -66,24 +66,32 @@ func (p *Pool[T]) settle(after *chores[T]) {
 func (p *Pool[T]) serve(now int64, after *chores[T]) {
 	for p.needers.head != nil {
 		s := p.nextIdle(nil)
-		switch {
-		case s != nil && p.expired(s, now) != keep:
+		if s != nil && p.expired(s, now) != keep {
 			p.evict(s, p.expired(s, now), after)
-		case s != nil && !p.needsCheck(s, now):
+			continue
+		}
+		if s != nil && !p.needsCheck(s, now) {
 			p.idle.remove(s)
 			p.hand(s, p.needers.head, after)
-		case p.hopeful() >= p.needers.len:
+			continue
+		}
+		if p.hopeful() >= p.needers.len {
+			return
+		}
+		n := p.nextNeed()
+		switch {
+		case n == nil:
 			return
 		case s != nil:
 			p.idle.remove(s)
-			p.startCheck(s, after)
+			p.startCheck(s, n, after)
 		case !p.mayOpen():
 			return
 		case p.open == nil:
 			var zero T
 			p.hand(p.newSlot(zero, now), p.needers.head, after)
 		default:
-			p.startOpen(forBorrower, after)
+			p.startOpen(forBorrower, n, after)
 		}
 	}
 }
@@ -101,14 +109,14 @@ func (p *Pool[T]) openAhead(after *chores[T]) {
 		w = next
 	}
 	for p.total()+p.opening < target && p.mayOpen() {
-		p.startOpen(forWarm, after)
+		p.startOpen(forWarm, nil, after)
 	}
 	if p.open == nil || p.upkeep.retry != nil {
 		return
 	}
 	spare := max(0, p.opening+p.checking-p.needers.len) // will be idle
 	for missing := p.opts.MinIdle - (p.idle.len - p.upkeep.replacing) - spare; missing > 0 && p.mayOpen(); missing-- {
-		p.startOpen(forMinIdle, after)
+		p.startOpen(forMinIdle, nil, after)
 	}
 }
 

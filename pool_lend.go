@@ -11,21 +11,12 @@ import (
 
 // A need is what a borrower in Pool.needers waits for.
 type need[T any] struct {
+	w         *waiter         // nil once it waits no more
 	ctx       context.Context // its values go to open and Check
 	slot      *slot[T]        // set with granted, loose until the borrower wakes
 	opened    bool            // slot was opened just now
 	trying    bool            // an open or a check that was started for it is in flight
-	abandoned bool            // and it has given up on that
-}
-
-// try starts an open or a check for n, or for nobody if n is nil, and returns
-// the context whose values that gets.
-func (n *need[T]) try() context.Context {
-	if n == nil {
-		return context.Background()
-	}
-	n.trying = true
-	return n.ctx
+	abandoned bool            // and it has left without waiting for that
 }
 
 // waitRate waits for a token of PoolOptions.Rate, until the pool is closed. A
@@ -72,15 +63,12 @@ func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start in
 // acquireNeeding goes on with a permit and without a resource. The weight counts
 // as on the way.
 func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start int64, queued bool) (Lease[T], error) {
-	n := &need[T]{ctx: ctx}
 	w := newWaiter(o.Weight, p.clock.now())
+	n := &need[T]{w: w, ctx: ctx}
 	w.tag = n
 	var after chores[T]
 	p.mu.Lock()
 	p.needers.pushBack(w)
-	if p.closed {
-		p.answer(w, refused, ErrClosed, &after)
-	}
 	p.settle(&after)
 	p.mu.Unlock()
 	after.do(p)
@@ -109,7 +97,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	case state == granted:
 		op = "open"
 		p.loose--
-		p.putBack(n.slot, now, &after)
+		p.putBack(n.slot, nil, now, &after)
 	case state == refused && err == nil:
 		op, outcome, err = explain(w.err)
 	default:
@@ -120,8 +108,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 			op = "check"
 		}
 		if state == waiting {
-			p.needers.remove(w)
-			p.giveUp(n)
+			p.giveUp(w)
 		}
 	}
 	if err != nil {
@@ -137,13 +124,25 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	return p.lent(l, &o, start, outcome), nil
 }
 
-// giveUp stops counting on one of the opens and checks in flight if n, which has
-// just stopped waiting, leaves one too many: it may hang, and the next borrower
-// had better have its own.
-func (p *Pool[T]) giveUp(n *need[T]) {
-	if p.hopeful() > p.needers.len {
+// leave takes the borrower w out of needers. What is being opened or checked for
+// it is not counted on any more: it may hang, and others had better have their
+// own.
+func (p *Pool[T]) leave(w *waiter) *need[T] {
+	n := w.tag.(*need[T])
+	n.w = nil
+	p.needers.remove(w)
+	if n.trying {
+		n.abandoned = true
 		p.abandoned++
-		n.abandoned = n.trying
+	}
+	return n
+}
+
+// giveUp is leave for a borrower that has nothing. If it counted on an open that
+// was started for no borrower, the next one does not.
+func (p *Pool[T]) giveUp(w *waiter) {
+	if n := p.leave(w); !n.trying && p.hopeful() > p.needers.len {
+		p.abandoned++
 	}
 }
 
@@ -368,7 +367,7 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 	}
 	switch f {
 	case keep:
-		p.shelve(s, now, &after)
+		p.shelve(s, nil, now, &after)
 	case detach:
 		p.disown(s)
 		p.settle(&after)
@@ -393,40 +392,50 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 
 // putBack shelves s, which is in no list and on nobody's loan, unless it has to
 // go.
-func (p *Pool[T]) putBack(s *slot[T], now int64, after *chores[T]) {
+func (p *Pool[T]) putBack(s *slot[T], n *need[T], now int64, after *chores[T]) (taker *need[T]) {
 	if f := p.unwanted(s, now); f != keep {
 		p.doom(s, f, after)
-		return
+		return nil
 	}
-	p.shelve(s, now, after)
+	return p.shelve(s, n, now, after)
 }
 
-// shelve gives s, which is in no list, to the borrower that has needed one the
-// longest, or makes it idle.
-func (p *Pool[T]) shelve(s *slot[T], now int64, after *chores[T]) {
-	if w := p.needers.head; w != nil {
-		p.hand(s, w, after)
-		return
+// shelve gives s, which is in no list, to n, for which it was opened or checked,
+// if it still waits, or else to the borrower that has needed one the longest,
+// which it returns; or it makes s idle.
+//
+// If it always went to the longest waiting, a borrower whose open hangs would
+// take what was opened for the next one, which would take that of the one after
+// it: there would always be one left with the open that hangs.
+func (p *Pool[T]) shelve(s *slot[T], n *need[T], now int64, after *chores[T]) (taker *need[T]) {
+	w := p.needers.head
+	if n != nil && n.w != nil {
+		w = n.w
+	}
+	if w != nil {
+		return p.hand(s, w, after)
 	}
 	s.idleSince = now
 	p.idle.pushBack(s)
 	if p.timed {
 		p.armSweep(s, now)
 	}
+	return nil
 }
 
 // hand gives s, which is in no list, to the borrower w.
-func (p *Pool[T]) hand(s *slot[T], w *waiter, after *chores[T]) {
-	p.loose++
+func (p *Pool[T]) hand(s *slot[T], w *waiter, after *chores[T]) *need[T] {
 	w.tag.(*need[T]).slot = s
-	p.answer(w, granted, nil, after)
+	p.loose++
+	return p.answer(w, granted, nil, after)
 }
 
 // answer ends the wait of the borrower w.
-func (p *Pool[T]) answer(w *waiter, state waiterState, err error, after *chores[T]) {
-	p.needers.remove(w)
+func (p *Pool[T]) answer(w *waiter, state waiterState, err error, after *chores[T]) *need[T] {
+	n := p.leave(w)
 	w.state, w.err = state, err
 	after.waiters.add(w, true)
+	return n
 }
 
 // chores is what a critical section leaves to be done without the lock.

@@ -383,7 +383,7 @@ func (m *poolModel) check() {
 		listed = append(listed, l.ID)
 	}
 	require.Equal(m.t, ids, listed, "the lease table")
-	require.Equal(m.t, weight, m.heldWeight-m.resetting(), "weights of the leases")
+	require.Equal(m.t, weight, m.weightLent(), "weights of the leases")
 	require.Equal(m.t, m.duplicates, st.DuplicateCloses)
 	require.Equal(m.t, m.revoked, st.Revoked)
 	require.Equal(m.t, st.Acquired, m.ends+uint64(len(m.held)), "leases made and ended")
@@ -395,17 +395,15 @@ func (m *poolModel) check() {
 	require.EqualValues(m.t, st.Opened, destroyed+uint64(st.Total+st.Destroying)+uint64(len(m.detached)), "things opened, and what became of them")
 }
 
-// resetting is the weight of the loans whose resource is being reset: they have
-// ended, and hold their permits still.
-func (m *poolModel) resetting() (weight int64) {
-	if m.opts.Reset == nil {
-		return 0
-	}
-	lent := int64(0)
+// weightLent is what the lease table says. It leaves out the loans whose
+// resource is being reset, which have ended, and hold their permits still.
+func (m *poolModel) weightLent() (weight int64) {
+	m.Pool.mu.Lock()
+	defer m.Pool.mu.Unlock()
 	for s := m.out.head; s != nil; s = s.next {
-		lent += s.weight
+		weight += s.weight
 	}
-	return m.heldWeight - lent
+	return weight
 }
 
 // requirePoolSettled checks at rest that nothing is left undone that could be

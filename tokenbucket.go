@@ -29,7 +29,8 @@ import (
 // The calls that take tokens synchronize nothing but what the bucket itself
 // needs.
 //
-// Allow costs a reading of the clock and a mutex, and allocates nothing. A wait
+// Allow costs a reading of the clock and a mutex or, while nothing else is asked
+// of the bucket, a compare-and-swap, and allocates nothing. A wait
 // allocates once, and the first in a queue once more. Everything is O(1), but for
 // Reserve and Cancel while others wait, and SetBurst, which are O(waiters).
 //
@@ -54,7 +55,10 @@ type TokenBucket struct {
 	id    uint64
 	clock clock
 
+	fast atomic.Pointer[fastBucket] // set and cleared under mu; while it is set, have is out of date
+
 	mu    sync.Mutex
+	calm  int // calls of Allow since any other
 	rate  Rate
 	burst int64
 	have  level
@@ -110,13 +114,26 @@ func (b *TokenBucket) Allow(n int64) bool {
 		return true
 	}
 	now := b.clock.now()
+	if f := b.fast.Load(); f != nil {
+		if ok, sure := f.allow(n, now); sure {
+			return ok
+		}
+	}
+	return b.allowSlow(n, now)
+}
+
+func (b *TokenBucket) allowSlow(n, now int64) bool {
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	calm := b.calm + 1
 	b.advance(now)
 	ok := n <= b.have.whole && b.queue.head == nil
 	if ok {
 		b.have.whole -= n
 	}
-	b.mu.Unlock()
+	if b.calm = calm; calm >= calmCalls {
+		b.speedUp()
+	}
 	return ok
 }
 
@@ -222,6 +239,8 @@ func (b *TokenBucket) update(fn func(wake *bucketWakes)) {
 // seen a later one: callers read the clock before they get the lock, and need
 // not get it in that order.
 func (b *TokenBucket) advance(now int64) {
+	b.calm = 0
+	b.slowDown()
 	if now > b.asOf {
 		b.have = b.have.after(now-b.asOf, b.rate, b.burst)
 		b.asOf = now
