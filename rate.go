@@ -53,7 +53,8 @@ func gcd(a, b int64) int64 {
 }
 
 // A level is an amount of tokens, exact: whole ones and a rest of
-// part/Rate.per, 0 <= part < Rate.per. At the zero rate, part is 0.
+// part/Rate.per, 0 <= part < Rate.per. A bucket whose rate is set to 0 keeps the
+// unit of the part: its rate is 0 per what it was per.
 type level struct {
 	whole int64
 	part  int64
@@ -88,7 +89,7 @@ func (l level) plus(m level, r Rate) level {
 }
 
 // until returns how long it takes l to rise to want, rounded up to a nanosecond,
-// and false if that is never or in more than 290 years.
+// and false if that is never or in more than 146 years (maxDelay).
 func (l level) until(want int64, r Rate) (time.Duration, bool) {
 	if want <= l.whole {
 		return 0, true
@@ -118,10 +119,7 @@ const maxDelay = time.Duration(1) << 62
 // rescale returns part/from in terms of to, rounded down: a change of the rate
 // may cost less than one part, and never makes anything.
 func rescale(part int64, from, to Rate) int64 {
-	if part == 0 || to.tokens == 0 || from.per == to.per {
-		if to.tokens == 0 {
-			return 0
-		}
+	if part == 0 || from.per == to.per {
 		return part
 	}
 	hi, lo := bits.Mul64(uint64(part), uint64(to.per))

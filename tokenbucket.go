@@ -177,6 +177,9 @@ func (b *TokenBucket) Tokens() int64 {
 func (b *TokenBucket) Rate() Rate {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.rate.tokens == 0 {
+		return Rate{}
+	}
 	return b.rate
 }
 
@@ -195,6 +198,9 @@ func (b *TokenBucket) SetRate(r Rate) error {
 		return err
 	}
 	b.update(func(*bucketWakes) {
+		if r.tokens == 0 {
+			r.per = b.rate.per
+		}
 		b.have.part = rescale(b.have.part, b.rate, r)
 		b.rooms.rescale(b.rate, r)
 		b.rate = r
