@@ -39,6 +39,16 @@ func (p *Pool[T]) update(fn func(after *chores[T])) {
 	after.do(p)
 }
 
+// look is update for what has changed already. It allocates nothing if there is
+// nothing to do.
+func (p *Pool[T]) look() {
+	var after chores[T]
+	p.mu.Lock()
+	p.settle(&after)
+	p.mu.Unlock()
+	after.do(p)
+}
+
 // settle is the pool's one rule for what happens next. It runs after every event
 // that can let something happen (a borrower comes or goes, something is opened,
 // checked, returned or destroyed, the capacity changes) and looks only at where
