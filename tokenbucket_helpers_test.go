@@ -152,6 +152,7 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.slowDown()
 
 	// 1
 	require.GreaterOrEqual(t, b.burst, int64(0))

@@ -37,7 +37,16 @@ type bucketModel struct {
 	level    *big.Rat
 	queue    []*modelPlace
 	promises []*modelPromise
-	number   int // of reservations since it was full
+	rooms    []modelRoom // all there have been since it was full
+	serial   int         // of the last reservation
+	number   int         // of reservations since it was full
+}
+
+// A modelRoom is how much more there was room for at some time, were it not for
+// the reservations that have been canceled since: they had never been made.
+type modelRoom struct {
+	serial int // of the last reservation then
+	*big.Rat
 }
 
 // A modelWait is a Wait or WaitAll in progress, and its places.
@@ -61,7 +70,7 @@ type modelPromise struct {
 	Reservation
 	n       int64
 	at      time.Time
-	back    *big.Rat      // what a Cancel gives back: never more than there has been room for since
+	serial  int
 	ahead   []*modelPlace // who had been waiting already
 	settled bool          // canceled
 }
@@ -91,20 +100,28 @@ func (m *bucketModel) flow(d time.Duration) {
 	}
 }
 
-// put puts tokens in, as far as there is room, and sees to what the promises may
-// still get back.
+// put puts tokens in, as far as there is room, and remembers how much there is
+// left.
 func (m *bucketModel) put(n *big.Rat) {
 	m.level = new(big.Rat).Add(m.level, n)
 	if m.level.Cmp(rat(m.burst)) >= 0 {
 		m.level = rat(m.burst)
 		m.number = 0
+		m.rooms = nil // whatever there was, there is none
 	}
-	room := new(big.Rat).Sub(rat(m.burst), m.level)
-	for _, p := range m.promises {
-		if p.back.Cmp(room) > 0 {
-			p.back = room
+	m.rooms = append(m.rooms, modelRoom{m.serial, new(big.Rat).Sub(rat(m.burst), m.level)})
+}
+
+// back is what a Cancel of p gives back: never more than there has been room for
+// since.
+func (m *bucketModel) back(p *modelPromise) *big.Rat {
+	back := rat(p.n)
+	for _, r := range m.rooms {
+		if r.serial >= p.serial && r.Cmp(back) < 0 {
+			back = r.Rat
 		}
 	}
+	return back
 }
 
 func (m *bucketModel) take(n int64) { m.level = new(big.Rat).Sub(m.level, rat(n)) }
@@ -164,7 +181,8 @@ func (m *bucketModel) reserve(n int64) (p *modelPromise, at time.Duration, ok bo
 		return nil, 0, false
 	}
 	m.take(n)
-	p = &modelPromise{n: n, at: time.Now().Add(at), back: rat(n), ahead: slices.Clone(m.queue)}
+	m.serial++
+	p = &modelPromise{n: n, at: time.Now().Add(at), serial: m.serial, ahead: slices.Clone(m.queue)}
 	for _, place := range m.queue {
 		place.behind += n
 	}
@@ -182,7 +200,14 @@ func (m *bucketModel) cancel(p *modelPromise) {
 	for _, place := range p.ahead {
 		place.behind -= p.n
 	}
-	m.put(p.back)
+	m.put(new(big.Rat)) // remembers how it is now
+	back := m.back(p)
+	for i, r := range m.rooms {
+		if r.serial >= p.serial {
+			m.rooms[i].Rat = new(big.Rat).Sub(r.Rat, back)
+		}
+	}
+	m.put(back)
 }
 
 func (m *bucketModel) setRate(r Rate) {
@@ -192,8 +217,8 @@ func (m *bucketModel) setRate(r Rate) {
 	}
 	m.per = int64(r.per)
 	m.level = onGrid(m.level, m.per)
-	for _, p := range m.promises {
-		p.back = onGrid(p.back, m.per)
+	for i, r := range m.rooms {
+		m.rooms[i].Rat = onGrid(r.Rat, m.per)
 	}
 }
 
@@ -422,7 +447,7 @@ func (d *bucketDriver) cancelPromise() {
 		m.promises = slices.DeleteFunc(m.promises, func(o *modelPromise) bool { return o == p })
 		return
 	}
-	d.note("cancel a promise of %d at %d, gives %v back", p.n, i, p.back)
+	d.note("cancel a promise of %d at %d", p.n, i)
 	p.Cancel()
 	m.cancel(p)
 	settleModels(d.models)
@@ -742,32 +767,6 @@ func (d *bucketDriver) checkBucket(i int, b *TokenBucket, m *bucketModel) {
 			want = math.MaxInt64
 		}
 		require.Equal(d.t, want, b.RetryAfter(n), "RetryAfter(%d) at %d", n, i)
-	}
-}
-
-// checkBucketInvariants checks the invariants at the head of TokenBucket.
-func checkBucketInvariants(t testing.TB, b *TokenBucket) {
-	t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.slowDown()
-	require.LessOrEqual(t, b.have.whole, b.burst, "1")
-	require.GreaterOrEqual(t, b.have.part, int64(0))
-	require.True(t, b.have.part == 0 || b.have.whole < b.burst && b.have.part < int64(b.rate.per), "1: %+v of %d", b.have, b.burst)
-	head := b.queue.head
-	if head == nil {
-		require.Nil(t, b.timer, "3")
-		require.Zero(t, b.queue.requests)
-		return
-	}
-	if b.ready(head) {
-		require.Equal(t, invited, head.state, "2")
-	} else if d, ok := b.have.until(head.n-head.behind, b.rate); ok {
-		require.NotNil(t, b.timer, "3")
-		require.Equal(t, b.asOf+int64(d), b.due, "3")
-	}
-	for w := head; w != nil; w = w.next {
-		require.LessOrEqual(t, w.n, b.burst, "4")
 	}
 }
 
