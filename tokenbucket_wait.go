@@ -142,12 +142,15 @@ func (b *TokenBucket) settle(wake *bucketWakes) {
 		b.stopTimer()
 		return
 	}
-	switch due := b.asOf + int64(d); {
-	case b.timer == nil:
-		b.due = due
+	due := b.asOf + int64(d)
+	if b.timer != nil && due == b.due && due > b.asOf {
+		return
+	}
+	b.due = due
+	d = time.Duration(due - b.clock.now()) // asOf may be ahead of the clock, and must be caught up with
+	if b.timer == nil {
 		b.timer = time.AfterFunc(d, b.fire)
-	case due != b.due || due <= b.asOf:
-		b.due = due
+	} else {
 		b.timer.Reset(d)
 	}
 }
