@@ -85,8 +85,8 @@ func (b *TokenBucket) speedUp() {
 }
 
 // slowDown closes the fastBucket, if there is one, and takes its state over: the
-// level at its base from which what was taken since leads to the level now. mu is
-// held.
+// level at its base from which what was taken since leads to the level now, or
+// the one at the latest time that was certainly seen. mu is held.
 func (b *TokenBucket) slowDown() {
 	f := b.fast.Load()
 	if f == nil {
@@ -94,8 +94,12 @@ func (b *TokenBucket) slowDown() {
 	}
 	b.fast.Store(nil)
 	units := f.burstUnits - f.fullAt.Swap(closedBucket)
-	b.have = level{whole: units / f.per, part: units % f.per}
-	if b.have.part < 0 {
-		b.have.whole, b.have.part = b.have.whole-1, b.have.part+f.per
+	if units < 0 {
+		// Tokens were taken that were not there yet at the base, so a later time was
+		// seen, the one at which they had come.
+		later := (-units + f.tokens - 1) / f.tokens
+		units += later * f.tokens
+		b.asOf += later
 	}
+	b.have = level{whole: units / f.per, part: units % f.per}
 }
