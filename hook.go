@@ -49,7 +49,7 @@ func (p *Pool[T]) call(name string, fn func() error, over func(err error, late b
 	p.calls.Add(1)
 	defer func() {
 		if p.calls.Add(-1) == 0 {
-			p.update(func(*chores[T]) {}) // it may be what Close waits for
+			p.tidy() // it may be what Close waits for
 		}
 	}()
 	runHook(name, p.opts.OpenTimeout, fn, over, straggler)

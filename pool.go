@@ -261,7 +261,7 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	p.watched = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
 	if opts.MinIdle > 0 {
-		p.update(func(*chores[T]) {}) // settle opens them
+		p.tidy() // settle opens them
 	}
 	return p, nil
 }

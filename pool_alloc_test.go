@@ -23,10 +23,10 @@ func newAllocPool(t *testing.T, n int64, opts *PoolOptions[*thing]) *Pool[*thing
 	return p
 }
 
-func must(ok bool) {
-	if !ok {
-		panic("not what was to be measured")
-	}
+// acquireAndClose is a loan.
+func acquireAndClose[T any](p *Pool[T], ctx context.Context) bool {
+	l, err := p.Acquire(ctx)
+	return err == nil && l.Close() == nil
 }
 
 func TestPool_AllocatesNothingWhenNothingWaits(t *testing.T) {
@@ -35,39 +35,24 @@ func TestPool_AllocatesNothingWhenNothingWaits(t *testing.T) {
 			"plain":    {},
 			"expiring": {MaxIdleTime: 1 << 40, MaxLifetime: 1 << 40, MaxUses: math.MaxInt32},
 			"minidle":  {MinIdle: 1},
-			"observed": {Observer: Observer{Acquired: func(AcquireEvent) {}, Returned: func(ReturnEvent) {}}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				opts.Fair = fair
 				p := newAllocPool(t, 2, &opts)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				tests := map[string]func(){
-					"Acquire": func() {
-						l, err := p.Acquire(ctx)
-						must(err == nil)
-						l.Close()
-					},
-					"AcquireWith": func() {
+				for name, f := range map[string]func() bool{
+					"Acquire": func() bool { return acquireAndClose(p, ctx) },
+					"AcquireWith": func() bool {
 						l, err := p.AcquireWith(ctx, AcquireOptions{Owner: "me", Weight: 2})
-						must(err == nil)
-						l.Close()
+						return err == nil && l.Close() == nil
 					},
-					"TryAcquire": func() {
+					"TryAcquire": func() bool {
 						l, ok := p.TryAcquire()
-						must(ok)
-						l.Close()
+						return ok && l.Close() == nil
 					},
-					"Stats": func() { must(p.Stats().Idle == 2) },
-				}
-				if name == "observed" {
-					delete(tests, "Stats")
-					for name, f := range tests {
-						t.Run(name, func(t *testing.T) { requireAllocs(t, 4, f) }) // two closures for each event
-					}
-					return
-				}
-				for name, f := range tests {
+					"Stats": func() bool { return p.Stats().Idle == 2 },
+				} {
 					t.Run(name, func(t *testing.T) { requireAllocs(t, 0, f) })
 				}
 			})
@@ -77,93 +62,74 @@ func TestPool_AllocatesNothingWhenNothingWaits(t *testing.T) {
 
 func TestPool_DoAllocatesNothing(t *testing.T) {
 	p := newAllocPool(t, 1, nil)
+	ctx := t.Context()
 	nothing := func(context.Context, *thing) error { return nil }
-	requireAllocs(t, 0, func() { must(p.Do(t.Context(), nothing) == nil) })
+	requireAllocs(t, 0, func() bool { return p.Do(ctx, nothing) == nil })
 }
 
 func TestPool_AFailedTryAcquireAllocatesNothing(t *testing.T) {
-	p := newAllocPool(t, 1, nil)
-	l, ok := p.TryAcquire()
-	require.True(t, ok)
-	requireAllocsThen(t, func() { l.Close() }, func() {
-		_, ok := p.TryAcquire()
-		must(!ok)
-	})
-
-	q, err := NewPool(1, func(context.Context) (*thing, error) { return &thing{}, nil }, nil)
-	require.NoError(t, err)
-	requireAllocsThen(t, func() { q.Close(endless()) }, func() {
-		_, ok := q.TryAcquire()
-		must(!ok) // a permit, but nothing idle
-	})
-}
-
-// requireAllocsThen wants f to allocate nothing, and cleans up also where
-// nothing is counted.
-func requireAllocsThen(t *testing.T, cleanup, f func()) {
-	t.Helper()
-	defer cleanup()
-	if !raceEnabled {
-		requireAllocs(t, 0, f)
+	refused := func(p *Pool[*thing]) func() bool {
+		return func() bool {
+			_, ok := p.TryAcquire()
+			return !ok
+		}
 	}
+	t.Run("no permit", func(t *testing.T) {
+		p := newAllocPool(t, 1, nil)
+		l, ok := p.TryAcquire()
+		require.True(t, ok)
+		t.Cleanup(func() { l.Close() })
+		requireAllocs(t, 0, refused(p))
+	})
+	t.Run("nothing idle", func(t *testing.T) {
+		p := newAllocPool(t, 1, nil)
+		p.Clear()
+		requireAllocs(t, 0, refused(p))
+	})
 }
 
 func TestLease_MethodsAllocateNothing(t *testing.T) {
 	p := newAllocPool(t, 1, &PoolOptions[*thing]{Name: "db"})
-	l, err := p.Acquire(t.Context())
-	require.NoError(t, err)
-	stale := l
+	stale, ok := p.TryAcquire()
+	require.True(t, ok)
 	require.NoError(t, stale.Close())
-	l, err = p.Acquire(t.Context())
-	require.NoError(t, err)
-	requireAllocsThen(t, func() { l.Close() }, func() {
-		must(l.Value() != nil)
-		must(l.Err() == nil)
+	l, ok := p.TryAcquire()
+	require.True(t, ok)
+	t.Cleanup(func() { l.Close() })
+	requireAllocs(t, 0, func() bool {
 		l.Touch()
-		must(l.Info().ID == l.id)
-		must(stale.Err() == ErrLeaseClosed)
-		stale.Close()
+		return l.Value() != nil && l.Err() == nil && l.Info().ID == l.id &&
+			stale.Err() == ErrLeaseClosed && stale.Close() == nil
 	})
 }
 
 func TestNewPermitPool_AllocatesNothing(t *testing.T) {
 	p, err := NewPermitPool(2, nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close(endless())) })
 	ctx := t.Context()
-	requireAllocsThen(t, func() { p.Close(endless()) }, func() {
-		l, err := p.Acquire(ctx)
-		must(err == nil)
-		l.Close()
-	})
+	requireAllocs(t, 0, func() bool { return acquireAndClose(p, ctx) })
 }
 
 func TestPool_AWaitForAPermitAllocatesOnce(t *testing.T) {
-	if raceEnabled {
-		t.Skip("not counted under the race detector")
-	}
 	eachMode(t, func(t *testing.T, fair bool) {
 		p := newAllocPool(t, 1, &PoolOptions[*thing]{Fair: fair})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		begin, parked := make(chan struct{}), make(chan struct{})
+		begin, served := make(chan struct{}), make(chan bool)
 		go func() {
 			for range begin {
-				l, err := p.Acquire(ctx)
-				must(err == nil)
-				l.Close()
-				parked <- struct{}{}
+				served <- acquireAndClose(p, ctx)
 			}
 		}()
 		defer close(begin)
-		requireAllocs(t, 1, func() {
+		requireAllocs(t, 1, func() bool {
 			l, err := p.Acquire(ctx)
-			must(err == nil)
 			begin <- struct{}{}
 			for p.Stats().Waiters == 0 {
 				runtime.Gosched()
 			}
-			l.Close()
-			<-parked
+			return err == nil && l.Close() == nil && <-served
 		})
 	})
 }
@@ -174,14 +140,12 @@ func TestLease_IsSmall(t *testing.T) {
 }
 
 func TestPool_TheTableGrowsWithTheLeasesNotWithTheCapacity(t *testing.T) {
-	bytes := bytesPerRun(10, func() {
-		p, err := NewPermitPool(1_000_000, nil)
-		must(err == nil)
-		l, err := p.Acquire(context.Background())
-		must(err == nil)
-		l.Close()
-	})
-	if !raceEnabled {
-		require.Less(t, bytes, 8192.0)
+	if raceEnabled {
+		t.Skip("not counted under the race detector")
 	}
+	bytes := bytesPerRun(t, 10, func() bool {
+		p, err := NewPermitPool(1_000_000, nil)
+		return err == nil && acquireAndClose(p, context.Background())
+	})
+	require.Less(t, bytes, 8192.0)
 }

@@ -252,7 +252,7 @@ func TestPoolCase_B5_ATimeoutAmidTheHandOverLosesNothing(t *testing.T) {
 			b := p.borrow()
 			go b.cancel()
 			closeAll(t, l)
-			if b.wait() == nil {
+			if b.result() == nil {
 				closeAll(t, b.lease)
 			}
 			require.NoError(t, p.Audit())
@@ -264,7 +264,7 @@ func TestPoolCase_B5_ATimeoutAmidTheHandOverLosesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) { // with the open in the place of the return
 		p := newTestPool(t, 1, after(time.Second, nil), nil)
 		b := p.borrowFor(time.Second)
-		if b.wait() == nil {
+		if b.result() == nil {
 			closeAll(t, b.lease)
 		}
 		p.requireWhole(1)
@@ -335,7 +335,7 @@ func TestPoolCase_B11_PermitsInUseAreLeasesAndOpens(t *testing.T) {
 			require.EqualValues(t, len(p.Leases()), p.Stats().Held)
 			for _, b := range bs {
 				b.cancel()
-				if b.wait() == nil {
+				if b.result() == nil {
 					closeAll(t, b.lease)
 				}
 			}
@@ -355,7 +355,7 @@ func TestPoolCase_C1_AReturnBeforeTheQueueingIsNotMissed(t *testing.T) {
 			l := p.lease()
 			b := p.borrowWith(ctx, 0, AcquireOptions{})
 			closeAll(t, l)
-			require.NoError(t, b.wait()) // with no other event to wake it
+			require.NoError(t, b.result()) // with no other event to wake it
 			closeAll(t, b.lease)
 			b.cancel()
 		}
@@ -503,10 +503,10 @@ func TestPoolCase_D3_APlaceIsInheritedOnce(t *testing.T) {
 			time.Sleep(time.Second / 2)
 			e := start(ls[1].Discard)
 			for _, b := range bs {
-				require.NoError(t, b.wait())
+				require.NoError(t, b.result())
 				go b.lease.Discard()
 			}
-			require.NoError(t, errors.Join(d.wait(), e.wait()))
+			require.NoError(t, errors.Join(d.result(), e.result()))
 			time.Sleep(5 * time.Second)
 		}
 		p.requireWhole(2)
@@ -527,7 +527,7 @@ func TestPoolCase_D5_ShrinkingBelowTheLeasedFinishes(t *testing.T) {
 				all = append(all, start(func() error { return resize(1) }))
 			}
 			for _, c := range all {
-				require.NoError(t, c.wait())
+				require.NoError(t, c.result())
 			}
 		}
 		require.EqualValues(t, 2, p.Stats().Capacity)
@@ -555,7 +555,7 @@ func TestPoolCase_D7_WhatIsBeingDestroyedCounts(t *testing.T) {
 			p.Clear()
 			b := p.borrow()
 			time.Sleep(100 * time.Millisecond)
-			if b.wait() == nil {
+			if b.result() == nil {
 				go b.lease.Discard()
 			}
 		}
@@ -675,7 +675,7 @@ func TestPoolCase_E9_NoGoroutineOutlivesClose(t *testing.T) {
 		borrowAndClose := func() {
 			b := p.borrow()
 			go func() {
-				if b.wait() == nil {
+				if b.result() == nil {
 					b.lease.Close()
 				}
 			}()
@@ -727,7 +727,7 @@ func TestPoolCase_F3_OneOfCloseAndDiscardWins(t *testing.T) {
 		l := p.lease()
 		d := start(l.Discard)
 		closeAll(t, l)
-		require.NoError(t, d.wait())
+		require.NoError(t, d.result())
 		require.EqualValues(t, 1, p.Stats().Available)
 		require.NoError(t, p.Audit())
 	}

@@ -39,6 +39,15 @@ func (p *Pool[T]) update(fn func(after *chores[T])) {
 	after.do(p)
 }
 
+// tidy settles.
+func (p *Pool[T]) tidy() {
+	var after chores[T]
+	p.mu.Lock()
+	p.settle(&after)
+	p.mu.Unlock()
+	after.do(p)
+}
+
 // settle is the pool's one rule for what happens next. It runs after every event
 // that can let something happen (a borrower comes or goes, something is opened,
 // checked, returned or destroyed, the capacity changes) and looks only at where

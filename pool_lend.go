@@ -200,7 +200,7 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 // lent sees to what follows from a lease that has been made.
 func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome string) Lease[T] {
 	if p.opts.MinIdle > 0 {
-		p.update(func(*chores[T]) {}) // one idle resource fewer
+		p.tidy() // one idle resource fewer
 	}
 	if p.opts.Observer.Acquired != nil {
 		event := AcquireEvent{

@@ -178,7 +178,7 @@ func (b *TokenBucket) Rate() Rate {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rate.tokens == 0 {
-		return Rate{}
+		return Rate{} // without the per of the rate before
 	}
 	return b.rate
 }
@@ -199,7 +199,7 @@ func (b *TokenBucket) SetRate(r Rate) error {
 	}
 	b.update(func(*bucketWakes) {
 		if r.tokens == 0 {
-			r.per = b.rate.per
+			r.per = b.rate.per // in which the parts are
 		}
 		b.have.part = rescale(b.have.part, b.rate, r)
 		b.rooms.rescale(b.rate, r)

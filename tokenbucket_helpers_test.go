@@ -85,9 +85,9 @@ func requireServedAfter(t *testing.T, d time.Duration, c *call) {
 	t.Helper()
 	if d > 0 {
 		requireParked(t, c)
-		time.Sleep(d - 1)
-		requireParked(t, c)
-		time.Sleep(1)
+		time.Sleep(d - time.Nanosecond)
+		require.False(t, c.ended(), "a wait has ended a nanosecond before its time or earlier")
+		time.Sleep(time.Nanosecond)
 	}
 	require.True(t, c.ended(), "a wait has not ended when its time has come, %v", d)
 	require.NoError(t, c.err)
@@ -152,6 +152,7 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.slowDown()
 
 	// 1
 	require.GreaterOrEqual(t, b.burst, int64(0))
