@@ -133,7 +133,7 @@ func (p *Pool[T]) leave(w *waiter) *need[T] {
 	p.needers.remove(w)
 	if n.trying {
 		n.abandoned = true
-		p.abandoned++
+		p.abandoned = min(p.abandoned+1, p.opening+p.checking)
 	}
 	return n
 }
