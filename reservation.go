@@ -11,6 +11,9 @@ import (
 // once [Reservation.Delay] is 0, or cancel it. It is a small value whose copies are
 // the same reservation. The zero Reservation is one that could not be made.
 type Reservation struct {
+	// A pointer, because copies have to agree on what was cancelled, and nobody but
+	// the reservation could remember that: the bucket does not get to know when a
+	// holder acts, so a table of its own would only ever grow.
 	promise *promise
 }
 
@@ -30,25 +33,32 @@ const minLevel = math.MinInt64 / 2
 // never be, because n exceeds the burst or the rate is 0, nothing is taken and
 // the reservation is not OK. It panics if n is negative.
 //
-// A reservation that is OK costs one allocation.
+// It allocates nothing unless the reservation outlives the function that made it;
+// then it allocates once.
 func (b *TokenBucket) Reserve(n int64) Reservation {
-	checkTokens("TokenBucket.Reserve", n)
-	now := b.clock.now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now)
-	d, ok := time.Duration(0), true
-	if n > 0 {
-		d, ok = b.delay(n)
-	}
-	if !ok || b.have.whole < minLevel+n {
+	// This much is inlined into the caller, so that the promise can be on its stack.
+	p := &promise{n: n}
+	if !b.reserve(p) {
 		return Reservation{}
 	}
-	b.have.whole -= n
-	for w := b.queue.head; w != nil; w = w.next {
-		w.behind += n
+	return Reservation{p}
+}
+
+func (b *TokenBucket) reserve(p *promise) bool {
+	checkTokens("TokenBucket.Reserve", p.n)
+	b.lock()
+	d, ok := time.Duration(0), true
+	if p.n > 0 {
+		d, ok = b.delay(p.n)
 	}
-	return Reservation{&promise{bucket: b, n: n, at: b.asOf + int64(d), number: b.rooms.open()}}
+	if ok = ok && b.have.whole >= minLevel+p.n; ok {
+		b.have.whole -= p.n
+		b.promised += uint64(p.n)
+		p.bucket, p.at, p.number = b, b.asOf+int64(d), b.rooms.open()
+		b.calm = 0
+	}
+	b.mu.Unlock()
+	return ok
 }
 
 // OK reports whether the reservation could be made.
@@ -66,27 +76,28 @@ func (r Reservation) Delay() time.Duration {
 // Cancel says that the holder will not act. The first Cancel gives the tokens
 // back, as far as they would be there if the reservation had never been made, so
 // not those for which the bucket has been too full since, and moves the waiters
-// up. It may come after the reservation's time as well.
+// up. It may come after the reservation's time as well. Reservations made later
+// keep their time.
 func (r Reservation) Cancel() {
-	if r.promise == nil {
-		return
+	if r.promise != nil {
+		r.promise.bucket.cancel(r.promise)
 	}
-	p, b := r.promise, r.promise.bucket
-	b.update(func(*bucketWakes) {
-		if p.canceled || p.n == 0 {
-			return
-		}
+}
+
+func (b *TokenBucket) cancel(p *promise) {
+	b.lock()
+	if !p.canceled && p.n > 0 {
 		p.canceled = true
-		b.add(b.rooms.giveBack(p.number, p.n, b.rate).level())
-		for w := b.queue.head; w != nil; w = w.next {
-			if uint64(w.since) < p.number {
-				// It has stood before the promise, which was nothing to it. While it
-				// waits there is room for more than burst - n, so all of n came back
-				// (but for what compact has forgotten).
-				w.behind -= p.n
-			}
+		b.add(b.rooms.undo(p.number, p.n, b.rate).level())
+		for w := b.queue.head; w != nil && uint64(w.since) < p.number; w = w.next {
+			// It has stood before the promise, which was nothing to it. While a head that
+			// stood there cannot be served, there is room for more than burst - n, so all
+			// of n came back (but for what compact has forgotten). If it is a joint
+			// waiter that could be, less may have, and it still can.
+			w.behind += p.n
 		}
-	})
+	}
+	b.unlock()
 }
 
 // A room is how many tokens a bucket could hold more: whole ones and a part of
@@ -188,9 +199,10 @@ func (r *rooms) compact() {
 	r.least = r.least[:kept+1]
 }
 
-// giveBack returns what the reservation of n with the given number can be given
-// back: the least room since, or n. There must have been a note since.
-func (r *rooms) giveBack(number uint64, n int64, rate Rate) room {
+// undo makes the reservation of n with the given number one that was never made,
+// and returns what that gives back: the least room since, or n. There must have
+// been a note since.
+func (r *rooms) undo(number uint64, n int64, rate Rate) room {
 	if number <= r.void {
 		return room{}
 	}

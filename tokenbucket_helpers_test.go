@@ -132,7 +132,7 @@ type bucketState struct {
 
 func stateOf(b *TokenBucket) bucketState {
 	s := bucketState{tokens: b.Tokens(), burst: b.Burst(), rate: b.Rate(), retry: b.RetryAfter(1)}
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	s.rest, s.waiters = b.have, b.queue.len
 	return s
@@ -146,13 +146,17 @@ func requireUnchanged(t testing.TB, b *TokenBucket, f func()) {
 	require.Equal(t, was, stateOf(b))
 }
 
-// checkBucketInvariants checks the five invariants at the head of TokenBucket, in a
+// checkBucketInvariants checks the invariants at the head of TokenBucket, in a
 // bucket at rest, and that the queue is one.
 func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 	t.Helper()
-	b.mu.Lock()
+	fast := b.fast.Load() != nil
+	b.lock()
 	defer b.mu.Unlock()
-	b.slowDown()
+	if fast {
+		require.Nil(t, b.queue.head, "a fastBucket beside waiters")
+		require.False(t, b.rooms.tracking, "a fastBucket beside promises")
+	}
 
 	// 1
 	require.GreaterOrEqual(t, b.burst, int64(0))
@@ -165,19 +169,27 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 
 	// 2 and 3
 	head := b.queue.head
-	switch {
-	case head == nil || b.ready(head):
-		if head != nil {
-			require.Equal(t, invited, head.state, "the head could be served")
-			require.NotNil(t, head.tag, "the head could be served")
-		}
+	if head == nil {
 		require.Nil(t, b.timer, "a timer for nobody")
-	default:
-		d, ok := b.have.until(head.n-head.behind, b.rate)
-		require.Equal(t, ok, b.timer != nil, "the head needs a timer, and has one")
-		if ok {
-			require.Equal(t, b.asOf+int64(d), b.due, "when the timer is due")
+		require.Nil(t, b.timed, "a time for nobody")
+	} else {
+		_, joint := head.tag.(*waiter)
+		require.True(t, joint || !b.ready(head), "the head could be served")
+		require.Same(t, head, b.timed, "the head is not timed")
+		if due := b.dueOf(head); b.due == dueFar {
+			require.Positive(t, b.rate.tokens)
+		} else if due > b.asOf {
+			require.Equal(t, due, b.due, "when its time is")
+		} else {
+			require.LessOrEqual(t, b.due, b.asOf, "when its time is")
 		}
+		alone := 0
+		for w := head; w != nil; w = w.next {
+			if w.tag == nil {
+				alone++
+			}
+		}
+		require.True(t, alone == 0 || b.timer != nil, "nothing for %d to listen to", alone)
 	}
 
 	// 4, and the queue
@@ -186,7 +198,7 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 	for prev, w := (*waiter)(nil), head; w != nil; prev, w = w, w.next {
 		require.Same(t, prev, w.prev)
 		require.LessOrEqual(t, w.n, b.burst, "a waiter that can never be served")
-		require.GreaterOrEqual(t, w.behind, int64(0))
+		require.LessOrEqual(t, uint64(w.behind), b.promised)
 		sum.add(w.n)
 		n++
 		if w.next == nil {
@@ -206,6 +218,9 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 			require.False(t, noted.room.less(before.room)) // equal after a change of the rate
 		}
 	}
+
+	// 6
+	require.Zero(t, b.pending, "somebody is still to be woken")
 }
 
 const never = time.Duration(math.MaxInt64)
