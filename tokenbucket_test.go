@@ -469,8 +469,7 @@ func inflow(r Rate, d int64) *big.Rat {
 
 // exactly is what b holds now, to the last part of a token.
 func exactly(b *TokenBucket) *big.Rat {
-	b.Tokens()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	have := new(big.Rat).SetInt64(b.have.whole)
 	if b.have.part > 0 {
