@@ -27,7 +27,8 @@ type PoolOptions[T any] struct {
 	Check func(context.Context, T) error
 
 	// CheckAfter is how long a resource may be idle without a Check. The
-	// default, 0, checks at every loan.
+	// default, 0, checks at every loan of a resource that has been idle; one that
+	// goes straight from a borrower to the next has not.
 	CheckAfter time.Duration
 
 	// The frequent ones.
@@ -75,8 +76,9 @@ type PoolOptions[T any] struct {
 	IdleFIFO bool
 
 	// OpenTimeout bounds a call of open, Check, Reset or Close: its context, if
-	// it has one, ends then, and the pool counts it as failed and goes on
-	// without it. The default is 30 s, negative means no bound.
+	// it has one, ends then, and the pool counts it as failed and goes on without
+	// it. So does a borrower, but whoever closes or discards a lease waits for
+	// Reset and Close to return. The default is 30 s, negative means no bound.
 	OpenTimeout time.Duration
 
 	// MaxOpening bounds the calls of open at one time. 0 means no bound but the
@@ -260,6 +262,7 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	p.timed = opts.Check != nil && opts.CheckAfter > 0 || opts.MaxIdleTime > 0 || opts.MaxLifetime > 0
 	p.watched = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
+	p.alive.Done() // made here and now, and not in whichever testing/synctest bubble needs it first
 	if opts.MinIdle > 0 {
 		p.tidy() // settle opens them
 	}
@@ -268,7 +271,8 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 
 // Acquire lends a resource, waiting for one if need be. It fails with an
 // [*AcquireError] whose cause is ctx.Err(), [ErrClosed], [ErrTooLarge], [ErrQueueFull],
-// [ErrDuplicate] or the error of the open function. It panics if ctx is nil.
+// [ErrDuplicate], the error of the open function or, with a Rate, that of
+// [TokenBucket.Wait]. It panics if ctx is nil.
 func (p *Pool[T]) Acquire(ctx context.Context) (Lease[T], error) {
 	return p.AcquireWith(ctx, AcquireOptions{})
 }
@@ -411,7 +415,7 @@ func (p *Pool[T]) judge(err error) (bad bool, _ error) {
 		if failed != nil {
 			bad, err = true, errors.Join(err, failed)
 		}
-	}, nil)
+	}, nil, func() {})
 	return bad, err
 }
 

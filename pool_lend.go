@@ -66,6 +66,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	w := newWaiter(o.Weight, p.clock.now())
 	n := &need[T]{w: w, ctx: ctx}
 	w.tag = n
+	done := ctx.Done() // asked before anything can be lost, since it may be user code
 	var after chores[T]
 	p.mu.Lock()
 	p.needers.pushBack(w)
@@ -73,7 +74,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	p.mu.Unlock()
 	after.do(p)
 
-	woken, _ := w.sleep(ctx.Done(), nil)
+	woken, _ := w.sleep(done, nil)
 	err := ctx.Err()
 	if !woken && err == nil {
 		err = context.Canceled // a foreign context that does not keep its word
@@ -264,11 +265,11 @@ func outcomeOf(err error) string {
 		return "too_large"
 	case ErrQueueFull:
 		return "queue_full"
-	case context.DeadlineExceeded:
-		return "timeout"
-	default:
-		return "canceled"
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timeout" // also when it can be foreseen
+	}
+	return "canceled"
 }
 
 func (p *Pool[T]) acquireError(op string, cause error, now, start int64) *AcquireError {
@@ -295,55 +296,53 @@ func (p *Pool[T]) countWait(d int64) {
 // takeBack gets back the resource of a loan that Close has just ended.
 func (p *Pool[T]) takeBack(s *slot[T]) error {
 	if p.opts.Reset == nil {
-		if fate := p.endLoan(s, "closed", keep); fate != keep {
-			return p.destroy(s, fate)
-		}
-		return nil
+		return p.endLoan(s, "closed", keep)
 	}
+	return p.takeBackReset(s)
+}
 
+func (p *Pool[T]) takeBackReset(s *slot[T]) (err error) {
 	p.mu.Lock()
 	p.out.remove(s)
 	p.loose++
 	p.mu.Unlock()
-	finish := func(err error) error {
-		fate := keep
-		if err != nil {
-			fate = destroyBroken
+	finish := func(failed error) error {
+		f := keep
+		if failed != nil {
+			f = destroyBroken
 		}
 		p.mu.Lock()
 		p.loose--
 		p.out.pushBack(s) // endLoan finds it where it finds all others
 		p.mu.Unlock()
-		result := err
-		if fate = p.endLoan(s, "closed", fate); fate != keep {
-			result = errors.Join(err, p.destroy(s, fate))
+		err := p.endLoan(s, "closed", f)
+		if failed != nil {
+			p.log(slog.LevelWarn, "reset failed", slog.Any("error", failed)) // Do has nobody else to tell
+			err = errors.Join(failed, err)
 		}
-		if err != nil {
-			p.log(slog.LevelWarn, "reset failed", slog.Any("error", err)) // Do has nobody else to tell
-		}
-		return result
+		return err
 	}
-	var result error
 	p.call("Reset", func() error { return p.opts.Reset(s.value) },
-		func(err error, late bool) {
+		func(failed error, late bool) {
 			if late {
-				finish(err)
+				finish(failed)
 			} else {
-				result = finish(err)
+				err = finish(failed)
 			}
-		}, nil)
-	return result
+		},
+		func(error) { err = errors.New("ration: Reset came back too late, the resource is destroyed") })
+	return err
 }
 
 // expel destroys the resource of a loan that Discard has just ended.
-func (p *Pool[T]) expel(s *slot[T]) error {
-	return p.destroy(s, p.endLoan(s, "discarded", destroyBroken))
-}
+func (p *Pool[T]) expel(s *slot[T]) error { return p.endLoan(s, "discarded", destroyBroken) }
 
 // endLoan takes a loan, which whoever calls this has ended, off the table. The
-// fate of the resource is the one given or, if that is keep, what the pool finds;
-// it is returned, and if the resource is to be destroyed, the caller does that.
-func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
+// fate of the resource is the one given or, if that is keep, what the pool finds.
+// If it is to be destroyed, that is done before endLoan returns, with the error
+// of the Close hook, unless the loan was revoked: the one who did has not asked
+// for the resource.
+func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) error {
 	var now int64
 	if p.timed || p.watched {
 		now = p.clock.now()
@@ -372,22 +371,26 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 		p.disown(s)
 		p.settle(&after)
 	default:
-		if how == "revoked" {
+		if f == destroyRevoked {
 			p.stats.Revoked++
 		}
 		p.destroying++
+		p.disown(s)
 		p.settle(&after)
 	}
 	p.mu.Unlock()
 	after.do(p)
 	if event != nil {
-		tell(func() { p.opts.Observer.Returned(*event) }, func() {
-			if f > detach {
-				p.destroy(s, f) // since the caller will not
-			}
-		})
+		defer tell(func() { p.opts.Observer.Returned(*event) }, nil) // last, for it may not come back
 	}
-	return f
+	switch {
+	case f <= detach:
+		return nil
+	case f == destroyRevoked:
+		p.destroyAside(s, f)
+		return nil
+	}
+	return p.destroy(s, f)
 }
 
 // putBack shelves s, which is in no list and on nobody's loan, unless it has to
