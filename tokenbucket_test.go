@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"context"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -61,9 +62,9 @@ func TestTokenBucket_EachTokenComesAtItsNanosecond(t *testing.T) {
 					if wait := due - time.Since(began); wait > 1 {
 						time.Sleep(wait - 1)
 						require.False(t, b.Allow(1), "token %d, a nanosecond too soon", taken+1)
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 					} else {
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 					}
 					for arrival(r, taken+1) <= time.Since(began) {
 						require.True(t, b.Allow(1), "token %d at %v", taken+1, time.Since(began))
@@ -91,7 +92,7 @@ func TestTokenBucket_RetryAfterIsTheNanosecond(t *testing.T) {
 			time.Sleep(d - 1)
 			require.EqualValues(t, 1, b.RetryAfter(100))
 			require.False(t, b.Allow(100))
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			require.Zero(t, b.RetryAfter(100))
 			require.True(t, b.Allow(100))
 		})
@@ -149,7 +150,7 @@ func TestTokenBucket_NothingOverflows(t *testing.T) {
 		fast := newDrainedBucket(t, Per(math.MaxInt64, time.Nanosecond), math.MaxInt64)
 		require.EqualValues(t, 1, fast.RetryAfter(1))
 		require.EqualValues(t, 1, fast.RetryAfter(math.MaxInt64))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		requireHolds(t, math.MaxInt64, fast)
 		time.Sleep(1 << 61)
 		requireHolds(t, math.MaxInt64, fast)
@@ -305,6 +306,7 @@ func requireUnchangedFields(t *testing.T, b *TokenBucket, f func()) {
 
 func TestTokenBucket_MisusePanicsAndChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var none context.Context
 		ctx := briefly(t)
 		b, other := newTestBucket(t, PerSecond(1), 10), newTestBucket(t, PerSecond(1), 10)
 		require.True(t, b.Allow(10))
@@ -321,10 +323,10 @@ func TestTokenBucket_MisusePanicsAndChangesNothing(t *testing.T) {
 				"no buckets": func() { AllowAll(n) },
 				"WaitAll":    func() { _ = WaitAll(ctx, n, other, b) },
 				"none":       func() { _ = WaitAll(ctx, n) },
-				"nil Wait":   func() { _ = b.Wait(nil, 1) },
-				"nil, 0":     func() { _ = b.Wait(nil, 0) },
-				"nil all":    func() { _ = WaitAll(nil, 1, other, b) },
-				"nil none":   func() { _ = WaitAll(nil, 1) },
+				"nil Wait":   func() { _ = b.Wait(none, 1) },
+				"nil, 0":     func() { _ = b.Wait(none, 0) },
+				"nil all":    func() { _ = WaitAll(none, 1, other, b) },
+				"nil none":   func() { _ = WaitAll(none, 1) },
 			} {
 				t.Log(name)
 				requireUnchanged(t, b, func() {
