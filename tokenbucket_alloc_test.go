@@ -35,6 +35,10 @@ func TestTokenBucket_AllocatesNothingWhenNothingWaits(t *testing.T) {
 		{"RetryAfter", Every(time.Hour), true, func(a, _ *TokenBucket) bool { return a.RetryAfter(1) > 0 }},
 		{"AllowAll, granted", PerSecond(1), false, func(a, b *TokenBucket) bool { return AllowAll(1, a, b) }},
 		{"AllowAll, denied", Every(time.Hour), true, func(a, b *TokenBucket) bool { return !AllowAll(1, b, a, b) }},
+		{"Return", PerSecond(1), true, func(a, _ *TokenBucket) bool { a.Return(1); return a.Allow(1) }},
+		{"setters", PerSecond(1), false, func(a, _ *TokenBucket) bool {
+			return a.SetRate(Per(7, time.Minute)) == nil && a.SetRate(PerSecond(1)) == nil && a.SetBurst(a.Burst()) == nil
+		}},
 		{"refused Reserve", Rate{}, true, func(a, _ *TokenBucket) bool { return !a.Reserve(1).OK() }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -43,6 +47,21 @@ func TestTokenBucket_AllocatesNothingWhenNothingWaits(t *testing.T) {
 				require.True(t, AllowAll(1<<40, a, b))
 			}
 			requireAllocs(t, 0, func() bool { return tc.f(a, b) })
+		})
+	}
+}
+
+// What has to be remembered of it need not outlive whoever made it.
+func TestTokenBucket_AReservationAllocatesNothing(t *testing.T) {
+	for name, burst := range map[string]int64{"that is cancelled": 1 << 40, "in debt": 10} {
+		t.Run(name, func(t *testing.T) {
+			b := newDrainedBucket(t, PerSecond(1), burst)
+			requireAllocs(t, 0, func() bool {
+				r := b.Reserve(1)
+				ok := r.OK() && r.Delay() > 0
+				r.Cancel()
+				return ok
+			})
 		})
 	}
 }

@@ -164,8 +164,8 @@ func TestTokenBucketCase_L17_DelayBetweenRefills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newDrainedBucket(t, PerSecond(1), 4)
 		time.Sleep(200 * time.Millisecond)
-		require.EqualValues(t, 800_000_000, b.RetryAfter(1))
-		require.EqualValues(t, 2_800_000_000, b.RetryAfter(3))
+		require.Equal(t, 800*time.Millisecond, b.RetryAfter(1))
+		require.Equal(t, 2800*time.Millisecond, b.RetryAfter(3))
 	})
 }
 

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"context"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -305,6 +306,7 @@ func requireUnchangedFields(t *testing.T, b *TokenBucket, f func()) {
 
 func TestTokenBucket_MisusePanicsAndChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var none context.Context
 		ctx := briefly(t)
 		b, other := newTestBucket(t, PerSecond(1), 10), newTestBucket(t, PerSecond(1), 10)
 		require.True(t, b.Allow(10))
@@ -321,10 +323,10 @@ func TestTokenBucket_MisusePanicsAndChangesNothing(t *testing.T) {
 				"no buckets": func() { AllowAll(n) },
 				"WaitAll":    func() { _ = WaitAll(ctx, n, other, b) },
 				"none":       func() { _ = WaitAll(ctx, n) },
-				"nil Wait":   func() { _ = b.Wait(nil, 1) },
-				"nil, 0":     func() { _ = b.Wait(nil, 0) },
-				"nil all":    func() { _ = WaitAll(nil, 1, other, b) },
-				"nil none":   func() { _ = WaitAll(nil, 1) },
+				"nil Wait":   func() { _ = b.Wait(none, 1) },
+				"nil, 0":     func() { _ = b.Wait(none, 0) },
+				"nil all":    func() { _ = WaitAll(none, 1, other, b) },
+				"nil none":   func() { _ = WaitAll(none, 1) },
 			} {
 				t.Log(name)
 				requireUnchanged(t, b, func() {

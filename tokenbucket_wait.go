@@ -220,7 +220,7 @@ func (b *TokenBucket) lasts(due int64) (time.Duration, bool) {
 	case dueFar:
 		return maxDelay, true
 	}
-	return time.Duration(due - b.clock.now()), true // asOf may be ahead of the clock, and must be caught up with
+	return time.Duration(due - b.clock.now()), true // asOf may be ahead of the clock, which has to catch up
 }
 
 // stopTimer drops the timer as well. It belongs to the testing/synctest bubble

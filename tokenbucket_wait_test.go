@@ -171,6 +171,7 @@ func TestTokenBucket_RateZeroIsAPause(t *testing.T) {
 		w, cancel := parkWaitCancelable(t, b, 2)
 		time.Sleep(1500 * time.Millisecond)
 		require.NoError(t, b.SetRate(Rate{}))
+		require.Equal(t, dueNever, b.due)
 		other := parkWait(t, b, 1)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
