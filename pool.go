@@ -52,8 +52,8 @@ type PoolOptions[T any] struct {
 	MaxWaiters int
 
 	// MinIdle is how many resources the pool keeps idle, opening them in the
-	// background from New on as far as the capacity allows. It must not exceed
-	// the capacity given to New.
+	// background from the start as far as the capacity allows. It must not exceed
+	// the capacity given to NewPool.
 	MinIdle int
 
 	// MaxIdleTime is after how long an idle resource is destroyed, unless that
@@ -86,8 +86,8 @@ type PoolOptions[T any] struct {
 	MaxOpening int
 
 	// Rate is asked for a token before every acquire waits for a permit: first
-	// "may start", then "may run at once". The token goes back if no lease comes
-	// of it. Buckets may be shared.
+	// "may start", then "may run at once". It is one token whatever the weight, also
+	// for TryAcquire, and goes back if no lease comes of it. Buckets may be shared.
 	Rate *TokenBucket
 
 	// Logger is told of failures that nobody else is told of, and of revoked
@@ -130,7 +130,7 @@ func (o *PoolOptions[T]) validate(capacity int64) error {
 type AcquireOptions struct {
 	Owner   string        // free text, shown wherever the lease is
 	Weight  int64         // permits the lease holds; 0 means 1, negative panics
-	MaxHold time.Duration // the lease's own threshold for a leak detector; negative: never a suspect; 0: the detector's
+	MaxHold time.Duration // the lease's own threshold for a leak detector; negative: never a suspect; 0: the detector's. There is no detector yet.
 }
 
 // A Pool lends resources, opening them when they are needed and keeping them
@@ -160,7 +160,8 @@ type AcquireOptions struct {
 //
 // The functions in the options are called with no lock held and may use the
 // pool. A panic in one of them counts as its failure. Everything here may be
-// called by several goroutines at once. A Pool must not be copied.
+// called by several goroutines at once. A Pool must be made by [NewPool] or
+// [NewPermitPool] and must not be copied.
 //
 // If one borrower needs several resources at once, it should take them as one
 // lease of that Weight. T borrowers that each take C resources one by one need
@@ -326,7 +327,8 @@ func (p *Pool[T]) acquire(ctx context.Context, o AcquireOptions, start int64) (L
 
 // TryAcquire lends a resource that is idle now, if there is one and waiters may
 // be overtaken. It never opens or checks one: a resource that would need a Check
-// is passed over.
+// is passed over, so with a Check and a CheckAfter of 0 it never succeeds, and in
+// a new pool not before [Pool.Warm] or MinIdle.
 func (p *Pool[T]) TryAcquire() (Lease[T], bool) {
 	if p.opts.Rate == nil {
 		return p.tryAcquire()
@@ -376,8 +378,9 @@ func (p *Pool[T]) tryAcquire() (Lease[T], bool) {
 // [runtime.Goexit] or returns an error that says that the resource is bad: one
 // marked by [Broken], or for which [PoolOptions].Broken returns true. If no
 // resource can be acquired, Do returns the error of [Pool.Acquire] without
-// running fn. If the lease is revoked while fn runs, [ErrLeaseRevoked] is joined
-// to what fn returns. It panics if ctx or fn is nil.
+// running fn. If the lease is revoked while fn runs, which does not end its
+// context, [ErrLeaseRevoked] is joined to what fn returns. The lease has no owner
+// and weight 1. It panics if ctx or fn is nil.
 func (p *Pool[T]) Do(ctx context.Context, fn func(context.Context, T) error) (err error) {
 	if fn == nil {
 		panic("ration: Pool.Do: nil function")

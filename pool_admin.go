@@ -126,8 +126,9 @@ func (p *Pool[T]) answerWarm(w *waiter, state waiterState, err error, after *cho
 // Revoke ends the lease with the given id, for its holder: the holder's Value
 // panics with [ErrLeaseRevoked] from then on, and its Close does nothing. The permit is
 // free at once; the resource is destroyed, in the background, since the holder
-// may still be using it. Revoke reports whether there was such a lease. It is
-// O(open leases).
+// may still be using it. Nothing interrupts the holder: it has to ask [Lease.Err],
+// and until it stops there is one more at work than the capacity says. Revoke
+// reports whether there was such a lease. It is O(open leases).
 func (p *Pool[T]) Revoke(id uint64) bool {
 	p.mu.Lock()
 	s := p.out.head
@@ -152,6 +153,7 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 //
 // Close may be called more than once and concurrently; each call waits. A caller
 // that holds a lease, or is called by the pool, waits for itself, until ctx ends.
+// With a context that has ended already, Close waits for nothing.
 // It panics if ctx is nil.
 func (p *Pool[T]) Close(ctx context.Context) error {
 	if ctx == nil {
