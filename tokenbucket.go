@@ -46,7 +46,8 @@ type TokenBucket struct {
 	//  2. The head of the queue cannot be served yet, or is a joint waiter that
 	//     has been called.
 	//  3. If somebody waits and the rate is not 0, the timer is set for when the
-	//     head can be served. If nobody waits there is no timer.
+	//     head can be served, unless that is more than a century ahead. If nobody
+	//     waits there is no timer.
 	//  4. A waiter asks for at most burst.
 	//  5. Cancel can compute what would be there without a reservation (rooms).
 	//

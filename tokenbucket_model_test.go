@@ -762,7 +762,7 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 	}
 	if b.ready(head) {
 		require.Equal(t, invited, head.state, "2")
-	} else if d, ok := b.have.until(head.n-head.behind, b.rate); ok {
+	} else if d, ok := b.have.until(head.n-head.behind, b.rate); ok && d < time.Hour<<18 { // 30 years
 		require.NotNil(t, b.timer, "3")
 		require.Equal(t, b.asOf+int64(d), b.due, "3")
 	}
@@ -773,6 +773,7 @@ func checkBucketInvariants(t testing.TB, b *TokenBucket) {
 
 // finish lets everybody have what they wait for, and looks at the end.
 func (d *bucketDriver) finish() {
+	d.end = d.end.AddDate(10, 0, 0)
 	for i, b := range d.buckets {
 		d.note("the end of bucket %d", i)
 		require.NoError(d.t, b.SetRate(Every(time.Nanosecond)))
