@@ -404,7 +404,7 @@ func (d *bucketDriver) reserve() {
 	got := b.Reserve(n)
 	require.Equal(d.t, ok, got.OK())
 	if !ok {
-		require.EqualValues(d.t, math.MaxInt64, got.Delay())
+		require.Equal(d.t, time.Duration(math.MaxInt64), got.Delay())
 		got.Cancel()
 		return
 	}
