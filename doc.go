@@ -1,5 +1,6 @@
 // Package ration rations scarce things inside one process: permits to do
-// something, and resources such as connections, buffers or licence seats.
+// something, resources such as connections, buffers or licence seats, and
+// tokens that come at a rate.
 //
 // A [Semaphore] bounds how many may do something at once. Its capacity can be
 // changed while it is in use, and its waiters are served in order, strictly or
@@ -17,6 +18,9 @@
 //	                                       | Acquire    ^ Close, Discard
 //	                                       v            |
 //	                                     Lease[T] #7, #8, #9
+//
+// A [TokenBucket] bounds how often something may happen, which is another
+// question than how many at once. The two stack: first a token, then a permit.
 //
 // For a fixed number of equal permits, a buffered channel is enough. The pool
 // of a client library that brings one, such as database/sql, is better placed

@@ -27,7 +27,8 @@ type PoolOptions[T any] struct {
 	Check func(context.Context, T) error
 
 	// CheckAfter is how long a resource may be idle without a Check. The
-	// default, 0, checks at every loan.
+	// default, 0, checks at every loan of a resource that has been idle; one that
+	// goes straight from a borrower to the next has not.
 	CheckAfter time.Duration
 
 	// The frequent ones.
@@ -41,8 +42,9 @@ type PoolOptions[T any] struct {
 	// mean that.
 	Broken func(error) bool
 
-	// Fair makes the order of arrival the order of service. See
-	// [SemaphoreOptions].
+	// Fair makes the order of arrival the order of service, for permits and for
+	// what comes back. Borrowers that have resources opened or checked for them
+	// get them as these are ready. See [SemaphoreOptions].
 	Fair bool
 
 	// MaxWaiters bounds the borrowers waiting for a permit: further ones fail
@@ -74,8 +76,9 @@ type PoolOptions[T any] struct {
 	IdleFIFO bool
 
 	// OpenTimeout bounds a call of open, Check, Reset or Close: its context, if
-	// it has one, ends then, and the pool counts it as failed and goes on
-	// without it. The default is 30 s, negative means no bound.
+	// it has one, ends then, and the pool counts it as failed and goes on without
+	// it. So does a borrower, but whoever closes or discards a lease waits for
+	// Reset and Close to return. The default is 30 s, negative means no bound.
 	OpenTimeout time.Duration
 
 	// MaxOpening bounds the calls of open at one time. 0 means no bound but the
@@ -173,8 +176,8 @@ type Pool[T any] struct {
 	//  3. A slot is in idle and not lent, or in out and lent (or just being
 	//     ended), or loose, or gone.
 	//  4. A borrower waits in needers only if nothing idle can be lent as it is
-	//     and as many opens and checks are in flight, not counting what was given
-	//     up, as needers wait, room and MaxOpening permitting.
+	//     and as many opens and checks are in flight, not counting those whose
+	//     borrower has left, as needers wait, room and MaxOpening permitting.
 	//
 	// Lock order: mu, then the semaphore's. No user code is run and nobody woken
 	// under mu: what there is to do afterwards is collected in chores.
@@ -198,7 +201,7 @@ type Pool[T any] struct {
 	loose      int         // resources in neither list: being checked or reset, or on their way to a borrower; they count as leased
 	opening    int
 	checking   int
-	abandoned  int // opens and checks in flight that are not counted on, since a borrower has given up waiting for them
+	abandoned  int // opens and checks in flight that are not counted on, since a borrower has left without waiting for them
 	destroying int
 	ceiling    int                   // occupied at the last settle: what a shrink has left above the capacity may only fall
 	identities map[identity]struct{} // of all resources that have one
@@ -259,15 +262,17 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	p.timed = opts.Check != nil && opts.CheckAfter > 0 || opts.MaxIdleTime > 0 || opts.MaxLifetime > 0
 	p.watched = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
+	p.alive.Done() // made here and now, and not in whichever testing/synctest bubble needs it first
 	if opts.MinIdle > 0 {
-		p.update(func(*chores[T]) {}) // settle opens them
+		p.tidy() // settle opens them
 	}
 	return p, nil
 }
 
 // Acquire lends a resource, waiting for one if need be. It fails with an
 // [*AcquireError] whose cause is ctx.Err(), [ErrClosed], [ErrTooLarge], [ErrQueueFull],
-// [ErrDuplicate] or the error of the open function. It panics if ctx is nil.
+// [ErrDuplicate], the error of the open function or, with a Rate, that of
+// [TokenBucket.Wait]. It panics if ctx is nil.
 func (p *Pool[T]) Acquire(ctx context.Context) (Lease[T], error) {
 	return p.AcquireWith(ctx, AcquireOptions{})
 }
@@ -410,7 +415,7 @@ func (p *Pool[T]) judge(err error) (bad bool, _ error) {
 		if failed != nil {
 			bad, err = true, errors.Join(err, failed)
 		}
-	}, nil)
+	}, nil, func() {})
 	return bad, err
 }
 

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -137,7 +138,7 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 	if s == nil || !(Lease[T]{slot: s, id: id}).end(revoked) {
 		return false
 	}
-	p.destroyAside(s, p.endLoan(s, "revoked", destroyRevoked))
+	p.endLoan(s, "revoked", destroyRevoked)
 	p.log(slog.LevelInfo, "lease revoked", slog.Uint64("lease", id))
 	return true
 }
@@ -185,14 +186,15 @@ func (p *Pool[T]) Close(ctx context.Context) error {
 	leases := p.leases(now, p.out.len)
 	return &CloseError{
 		Pool:   p.opts.Name,
-		Err:    ctx.Err(),
+		Err:    cmp.Or(ctx.Err(), context.Canceled), // for a foreign context that does not keep its word
 		Leases: leases,
-		Busy:   int(p.calls.Load()),
+		Busy:   max(int(p.calls.Load()), p.occupied()-len(leases)),
 	}
 }
 
 // settleClosed is settle once the pool is closed.
 func (p *Pool[T]) settleClosed(after *chores[T]) {
+	p.abandoned = min(p.abandoned, p.opening+p.checking)
 	for p.needers.head != nil {
 		p.answer(p.needers.head, refused, ErrClosed, after)
 	}

@@ -36,7 +36,7 @@ func TestPool_MaxIdleTimeSparesMinIdle(t *testing.T) {
 		p.fill(5)
 		time.Sleep(time.Minute - 1)
 		p.requireGauges(gauges{idle: 5})
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		p.requireGauges(gauges{idle: 2})
 		require.EqualValues(t, 3, p.Stats().DestroyedIdle)
 		time.Sleep(time.Hour)

@@ -39,6 +39,15 @@ func (p *Pool[T]) update(fn func(after *chores[T])) {
 	after.do(p)
 }
 
+// tidy settles.
+func (p *Pool[T]) tidy() {
+	var after chores[T]
+	p.mu.Lock()
+	p.settle(&after)
+	p.mu.Unlock()
+	after.do(p)
+}
+
 // settle is the pool's one rule for what happens next. It runs after every event
 // that can let something happen (a borrower comes or goes, something is opened,
 // checked, returned or destroyed, the capacity changes) and looks only at where
@@ -66,24 +75,32 @@ func (p *Pool[T]) settle(after *chores[T]) {
 func (p *Pool[T]) serve(now int64, after *chores[T]) {
 	for p.needers.head != nil {
 		s := p.nextIdle(nil)
-		switch {
-		case s != nil && p.expired(s, now) != keep:
+		if s != nil && p.expired(s, now) != keep {
 			p.evict(s, p.expired(s, now), after)
-		case s != nil && !p.needsCheck(s, now):
+			continue
+		}
+		if s != nil && !p.needsCheck(s, now) {
 			p.idle.remove(s)
 			p.hand(s, p.needers.head, after)
-		case p.hopeful() >= p.needers.len:
+			continue
+		}
+		if p.hopeful() >= p.needers.len {
+			return
+		}
+		n := p.nextNeed()
+		switch {
+		case n == nil:
 			return
 		case s != nil:
 			p.idle.remove(s)
-			p.startCheck(s, after)
+			p.startCheck(s, n, after)
 		case !p.mayOpen():
 			return
 		case p.open == nil:
 			var zero T
 			p.hand(p.newSlot(zero, now), p.needers.head, after)
 		default:
-			p.startOpen(forBorrower, after)
+			p.startOpen(forBorrower, n, after)
 		}
 	}
 }
@@ -101,14 +118,14 @@ func (p *Pool[T]) openAhead(after *chores[T]) {
 		w = next
 	}
 	for p.total()+p.opening < target && p.mayOpen() {
-		p.startOpen(forWarm, after)
+		p.startOpen(forWarm, nil, after)
 	}
 	if p.open == nil || p.upkeep.retry != nil {
 		return
 	}
 	spare := max(0, p.opening+p.checking-p.needers.len) // will be idle
 	for missing := p.opts.MinIdle - (p.idle.len - p.upkeep.replacing) - spare; missing > 0 && p.mayOpen(); missing-- {
-		p.startOpen(forMinIdle, after)
+		p.startOpen(forMinIdle, nil, after)
 	}
 }
 
@@ -149,6 +166,7 @@ func (p *Pool[T]) evict(s *slot[T], f fate, after *chores[T]) {
 // doom has s, which is in no list, destroyed after the critical section.
 func (p *Pool[T]) doom(s *slot[T], f fate, after *chores[T]) {
 	p.destroying++
+	p.disown(s)
 	s.fate = f
 	s.next = after.doomed
 	after.doomed = s
@@ -194,7 +212,6 @@ func (p *Pool[T]) hearsOfDestroys() bool {
 func (p *Pool[T]) destroyed(s *slot[T], f fate, err error) {
 	p.update(func(after *chores[T]) {
 		p.destroying--
-		p.disown(s)
 		*p.stats.destroyedAs(f)++
 	})
 	if err != nil {
@@ -220,7 +237,7 @@ func (p *Pool[T]) destroyStray(v T) {
 		if err != nil {
 			p.log(slog.LevelWarn, "late resource not closed cleanly", slog.Any("error", err))
 		}
-	}, nil)
+	}, nil, func() {})
 }
 
 func (p *Pool[T]) tellOpened(err error, took time.Duration) {
@@ -268,6 +285,17 @@ func (p *Pool[T]) jitteredLifetime() int64 {
 	return life - rand.Int64N(life/10+1)
 }
 
+// idleUntil is when s has been idle for d.
+func (s *slot[T]) idleUntil(d time.Duration) int64 { return later(s.idleSince, int64(d)) }
+
+// later is t + d, or the end of time.
+func later(t, d int64) int64 {
+	if d > math.MaxInt64-t {
+		return math.MaxInt64
+	}
+	return t + d
+}
+
 // armSweep sees that the sweep runs when s, which has just become idle, has to
 // go.
 func (p *Pool[T]) armSweep(s *slot[T], now int64) {
@@ -276,7 +304,7 @@ func (p *Pool[T]) armSweep(s *slot[T], now int64) {
 		due = s.expiresAt
 	}
 	if p.opts.MaxIdleTime > 0 && p.idle.len > p.opts.MinIdle {
-		due = min(due, p.idle.head.idleSince+int64(p.opts.MaxIdleTime))
+		due = min(due, p.idle.head.idleUntil(p.opts.MaxIdleTime))
 	}
 	p.sweepBy(due, now)
 }
@@ -320,7 +348,7 @@ func (p *Pool[T]) sweep(now int64, after *chores[T]) {
 				due = min(due, s.expiresAt)
 			}
 			if p.opts.MaxIdleTime > 0 && p.idle.len > p.opts.MinIdle {
-				due = min(due, s.idleSince+int64(p.opts.MaxIdleTime))
+				due = min(due, s.idleUntil(p.opts.MaxIdleTime))
 			}
 		}
 		s = next

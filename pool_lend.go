@@ -11,21 +11,12 @@ import (
 
 // A need is what a borrower in Pool.needers waits for.
 type need[T any] struct {
+	w         *waiter         // nil once it waits no more
 	ctx       context.Context // its values go to open and Check
 	slot      *slot[T]        // set with granted, loose until the borrower wakes
 	opened    bool            // slot was opened just now
 	trying    bool            // an open or a check that was started for it is in flight
-	abandoned bool            // and it has given up on that
-}
-
-// try starts an open or a check for n, or for nobody if n is nil, and returns
-// the context whose values that gets.
-func (n *need[T]) try() context.Context {
-	if n == nil {
-		return context.Background()
-	}
-	n.trying = true
-	return n.ctx
+	abandoned bool            // and it has left without waiting for that
 }
 
 // waitRate waits for a token of PoolOptions.Rate, until the pool is closed. A
@@ -72,20 +63,18 @@ func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start in
 // acquireNeeding goes on with a permit and without a resource. The weight counts
 // as on the way.
 func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start int64, queued bool) (Lease[T], error) {
-	n := &need[T]{ctx: ctx}
 	w := newWaiter(o.Weight, p.clock.now())
+	n := &need[T]{w: w, ctx: ctx}
 	w.tag = n
+	done := ctx.Done() // asked before anything can be lost, since it may be user code
 	var after chores[T]
 	p.mu.Lock()
 	p.needers.pushBack(w)
-	if p.closed {
-		p.answer(w, refused, ErrClosed, &after)
-	}
 	p.settle(&after)
 	p.mu.Unlock()
 	after.do(p)
 
-	woken, _ := w.sleep(ctx.Done(), nil)
+	woken, _ := w.sleep(done, nil)
 	err := ctx.Err()
 	if !woken && err == nil {
 		err = context.Canceled // a foreign context that does not keep its word
@@ -109,7 +98,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	case state == granted:
 		op = "open"
 		p.loose--
-		p.putBack(n.slot, now, &after)
+		p.putBack(n.slot, nil, now, &after)
 	case state == refused && err == nil:
 		op, outcome, err = explain(w.err)
 	default:
@@ -120,8 +109,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 			op = "check"
 		}
 		if state == waiting {
-			p.needers.remove(w)
-			p.giveUp(n)
+			p.giveUp(w)
 		}
 	}
 	if err != nil {
@@ -137,13 +125,25 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	return p.lent(l, &o, start, outcome), nil
 }
 
-// giveUp stops counting on one of the opens and checks in flight if n, which has
-// just stopped waiting, leaves one too many: it may hang, and the next borrower
-// had better have its own.
-func (p *Pool[T]) giveUp(n *need[T]) {
-	if p.hopeful() > p.needers.len {
+// leave takes the borrower w out of needers. What is being opened or checked for
+// it is not counted on any more: it may hang, and others had better have their
+// own.
+func (p *Pool[T]) leave(w *waiter) *need[T] {
+	n := w.tag.(*need[T])
+	n.w = nil
+	p.needers.remove(w)
+	if n.trying {
+		n.abandoned = true
+		p.abandoned = min(p.abandoned+1, p.opening+p.checking)
+	}
+	return n
+}
+
+// giveUp is leave for a borrower that has nothing. If it counted on an open that
+// was started for no borrower, the next one does not.
+func (p *Pool[T]) giveUp(w *waiter) {
+	if n := p.leave(w); !n.trying && p.hopeful() > p.needers.len {
 		p.abandoned++
-		n.abandoned = n.trying
 	}
 }
 
@@ -201,7 +201,7 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 // lent sees to what follows from a lease that has been made.
 func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome string) Lease[T] {
 	if p.opts.MinIdle > 0 {
-		p.update(func(*chores[T]) {}) // one idle resource fewer
+		p.tidy() // one idle resource fewer
 	}
 	if p.opts.Observer.Acquired != nil {
 		event := AcquireEvent{
@@ -265,11 +265,11 @@ func outcomeOf(err error) string {
 		return "too_large"
 	case ErrQueueFull:
 		return "queue_full"
-	case context.DeadlineExceeded:
-		return "timeout"
-	default:
-		return "canceled"
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timeout" // also when it can be foreseen
+	}
+	return "canceled"
 }
 
 func (p *Pool[T]) acquireError(op string, cause error, now, start int64) *AcquireError {
@@ -296,55 +296,53 @@ func (p *Pool[T]) countWait(d int64) {
 // takeBack gets back the resource of a loan that Close has just ended.
 func (p *Pool[T]) takeBack(s *slot[T]) error {
 	if p.opts.Reset == nil {
-		if fate := p.endLoan(s, "closed", keep); fate != keep {
-			return p.destroy(s, fate)
-		}
-		return nil
+		return p.endLoan(s, "closed", keep)
 	}
+	return p.takeBackReset(s)
+}
 
+func (p *Pool[T]) takeBackReset(s *slot[T]) (err error) {
 	p.mu.Lock()
 	p.out.remove(s)
 	p.loose++
 	p.mu.Unlock()
-	finish := func(err error) error {
-		fate := keep
-		if err != nil {
-			fate = destroyBroken
+	finish := func(failed error) error {
+		f := keep
+		if failed != nil {
+			f = destroyBroken
 		}
 		p.mu.Lock()
 		p.loose--
 		p.out.pushBack(s) // endLoan finds it where it finds all others
 		p.mu.Unlock()
-		result := err
-		if fate = p.endLoan(s, "closed", fate); fate != keep {
-			result = errors.Join(err, p.destroy(s, fate))
+		err := p.endLoan(s, "closed", f)
+		if failed != nil {
+			p.log(slog.LevelWarn, "reset failed", slog.Any("error", failed)) // Do has nobody else to tell
+			err = errors.Join(failed, err)
 		}
-		if err != nil {
-			p.log(slog.LevelWarn, "reset failed", slog.Any("error", err)) // Do has nobody else to tell
-		}
-		return result
+		return err
 	}
-	var result error
 	p.call("Reset", func() error { return p.opts.Reset(s.value) },
-		func(err error, late bool) {
+		func(failed error, late bool) {
 			if late {
-				finish(err)
+				finish(failed)
 			} else {
-				result = finish(err)
+				err = finish(failed)
 			}
-		}, nil)
-	return result
+		},
+		func(error) { err = errors.New("ration: Reset came back too late, the resource is destroyed") })
+	return err
 }
 
 // expel destroys the resource of a loan that Discard has just ended.
-func (p *Pool[T]) expel(s *slot[T]) error {
-	return p.destroy(s, p.endLoan(s, "discarded", destroyBroken))
-}
+func (p *Pool[T]) expel(s *slot[T]) error { return p.endLoan(s, "discarded", destroyBroken) }
 
 // endLoan takes a loan, which whoever calls this has ended, off the table. The
-// fate of the resource is the one given or, if that is keep, what the pool finds;
-// it is returned, and if the resource is to be destroyed, the caller does that.
-func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
+// fate of the resource is the one given or, if that is keep, what the pool finds.
+// If it is to be destroyed, that is done before endLoan returns, with the error
+// of the Close hook, unless the loan was revoked: the one who did has not asked
+// for the resource.
+func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) error {
 	var now int64
 	if p.timed || p.watched {
 		now = p.clock.now()
@@ -368,65 +366,79 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
 	}
 	switch f {
 	case keep:
-		p.shelve(s, now, &after)
+		p.shelve(s, nil, now, &after)
 	case detach:
 		p.disown(s)
 		p.settle(&after)
 	default:
-		if how == "revoked" {
+		if f == destroyRevoked {
 			p.stats.Revoked++
 		}
 		p.destroying++
+		p.disown(s)
 		p.settle(&after)
 	}
 	p.mu.Unlock()
 	after.do(p)
 	if event != nil {
-		tell(func() { p.opts.Observer.Returned(*event) }, func() {
-			if f > detach {
-				p.destroy(s, f) // since the caller will not
-			}
-		})
+		defer tell(func() { p.opts.Observer.Returned(*event) }, nil) // last, for it may not come back
 	}
-	return f
+	switch {
+	case f <= detach:
+		return nil
+	case f == destroyRevoked:
+		p.destroyAside(s, f)
+		return nil
+	}
+	return p.destroy(s, f)
 }
 
 // putBack shelves s, which is in no list and on nobody's loan, unless it has to
 // go.
-func (p *Pool[T]) putBack(s *slot[T], now int64, after *chores[T]) {
+func (p *Pool[T]) putBack(s *slot[T], n *need[T], now int64, after *chores[T]) (taker *need[T]) {
 	if f := p.unwanted(s, now); f != keep {
 		p.doom(s, f, after)
-		return
+		return nil
 	}
-	p.shelve(s, now, after)
+	return p.shelve(s, n, now, after)
 }
 
-// shelve gives s, which is in no list, to the borrower that has needed one the
-// longest, or makes it idle.
-func (p *Pool[T]) shelve(s *slot[T], now int64, after *chores[T]) {
-	if w := p.needers.head; w != nil {
-		p.hand(s, w, after)
-		return
+// shelve gives s, which is in no list, to n, for which it was opened or checked,
+// if it still waits, or else to the borrower that has needed one the longest,
+// which it returns; or it makes s idle.
+//
+// If it always went to the longest waiting, a borrower whose open hangs would
+// take what was opened for the next one, which would take that of the one after
+// it: there would always be one left with the open that hangs.
+func (p *Pool[T]) shelve(s *slot[T], n *need[T], now int64, after *chores[T]) (taker *need[T]) {
+	w := p.needers.head
+	if n != nil && n.w != nil {
+		w = n.w
+	}
+	if w != nil {
+		return p.hand(s, w, after)
 	}
 	s.idleSince = now
 	p.idle.pushBack(s)
 	if p.timed {
 		p.armSweep(s, now)
 	}
+	return nil
 }
 
 // hand gives s, which is in no list, to the borrower w.
-func (p *Pool[T]) hand(s *slot[T], w *waiter, after *chores[T]) {
-	p.loose++
+func (p *Pool[T]) hand(s *slot[T], w *waiter, after *chores[T]) *need[T] {
 	w.tag.(*need[T]).slot = s
-	p.answer(w, granted, nil, after)
+	p.loose++
+	return p.answer(w, granted, nil, after)
 }
 
 // answer ends the wait of the borrower w.
-func (p *Pool[T]) answer(w *waiter, state waiterState, err error, after *chores[T]) {
-	p.needers.remove(w)
+func (p *Pool[T]) answer(w *waiter, state waiterState, err error, after *chores[T]) *need[T] {
+	n := p.leave(w)
 	w.state, w.err = state, err
 	after.waiters.add(w, true)
+	return n
 }
 
 // chores is what a critical section leaves to be done without the lock.

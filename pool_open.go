@@ -9,11 +9,12 @@ import (
 
 // How resources come to be, and how they are found fit to be lent.
 
-// What a call of open is for, which decides who hears of its failure.
+// A purpose is what a call of open is for, which decides who hears of its
+// failure.
 type purpose uint8
 
 const (
-	forBorrower purpose = iota // the first in needers
+	forBorrower purpose = iota // if it still waits
 	forWarm                    // the first in warmers
 	forMinIdle                 // nobody; the pool tries again later
 )
@@ -33,13 +34,10 @@ func (p *Pool[T]) mayOpen() bool {
 	return p.hasRoom() && (p.opts.MaxOpening == 0 || p.opening < p.opts.MaxOpening)
 }
 
-// startOpen opens a resource in the background.
-func (p *Pool[T]) startOpen(why purpose, after *chores[T]) {
+// startOpen opens a resource in the background, for the borrower n if that is
+// what it is for.
+func (p *Pool[T]) startOpen(why purpose, n *need[T], after *chores[T]) {
 	p.opening++
-	var n *need[T]
-	if why == forBorrower {
-		n = p.nextNeed()
-	}
 	ctx, generation := n.try(), p.generation
 	after.jobs = append(after.jobs, func() { p.runOpen(ctx, n, why, generation) })
 }
@@ -47,8 +45,8 @@ func (p *Pool[T]) startOpen(why purpose, after *chores[T]) {
 // hopeful is how many opens and checks in flight may be counted on.
 func (p *Pool[T]) hopeful() int { return p.opening + p.checking - p.abandoned }
 
-// nextNeed returns the borrower that is the next to have something opened or
-// checked for it.
+// nextNeed returns the first borrower for which nothing is being opened or
+// checked.
 func (p *Pool[T]) nextNeed() *need[T] {
 	for w := p.needers.head; w != nil; w = w.next {
 		if n := w.tag.(*need[T]); !n.trying {
@@ -56,6 +54,16 @@ func (p *Pool[T]) nextNeed() *need[T] {
 		}
 	}
 	return nil
+}
+
+// try takes note that an open or check is started for n, if for anybody, and
+// returns the context whose values it gets.
+func (n *need[T]) try() context.Context {
+	if n == nil {
+		return context.Background()
+	}
+	n.trying = true
+	return n.ctx
 }
 
 // tried takes note that an open or check that was started for n, if for anybody,
@@ -95,6 +103,10 @@ func (p *Pool[T]) runOpen(ctx context.Context, n *need[T], why purpose, generati
 			return err
 		},
 		func(err error, late bool) {
+			if err == nil && ctx.Err() == context.DeadlineExceeded {
+				p.destroyStray(v) // open has not heeded its context, but in vain
+				err = ctx.Err()
+			}
 			if err == nil {
 				err = p.opened(v, n, why, generation)
 			} else {
@@ -125,14 +137,9 @@ func (p *Pool[T]) opened(v T, n *need[T], why purpose, generation uint64) (err e
 		p.upkeep.failures = 0
 		s := p.newSlot(v, now)
 		s.generation = generation
-		if f := p.unwanted(s, now); f != keep {
-			p.doom(s, f, after)
-			return
+		if taker := p.putBack(s, n, now, after); taker != nil {
+			taker.opened = true
 		}
-		if w := p.needers.head; w != nil {
-			w.tag.(*need[T]).opened = true
-		}
-		p.shelve(s, now, after)
 	})
 	return err
 }
@@ -144,9 +151,8 @@ func (p *Pool[T]) openFailed(err error, n *need[T], why purpose, after *chores[T
 	p.tried(n)
 	p.stats.OpenFailed++
 	switch {
-	case n != nil && n.abandoned:
-	case why == forBorrower && p.needers.head != nil:
-		p.answer(p.needers.head, refused, openError{err}, after)
+	case why == forBorrower && n.w != nil:
+		p.answer(n.w, refused, openError{err}, after)
 	case why == forWarm && p.warmers.head != nil:
 		p.answerWarm(p.warmers.head, refused, openError{err}, after)
 	case why == forMinIdle:
@@ -158,7 +164,7 @@ func (p *Pool[T]) openFailed(err error, n *need[T], why purpose, after *chores[T
 func (p *Pool[T]) newSlot(v T, now int64) *slot[T] {
 	s := &slot[T]{pool: p, value: v, generation: p.generation, idleSince: now}
 	if p.opts.MaxLifetime > 0 {
-		s.expiresAt = now + p.jitteredLifetime()
+		s.expiresAt = later(now, p.jitteredLifetime())
 	}
 	if id, ok := identify(v); ok {
 		s.identity = id
@@ -202,11 +208,11 @@ func (p *Pool[T]) needsCheck(s *slot[T], now int64) bool {
 	return p.opts.Check != nil && now-s.idleSince >= int64(p.opts.CheckAfter)
 }
 
-// startCheck checks s, which is in no list, in the background.
-func (p *Pool[T]) startCheck(s *slot[T], after *chores[T]) {
+// startCheck checks s, which is in no list, in the background, for the borrower
+// n.
+func (p *Pool[T]) startCheck(s *slot[T], n *need[T], after *chores[T]) {
 	p.loose++
 	p.checking++
-	n := p.nextNeed()
 	ctx := n.try()
 	after.jobs = append(after.jobs, func() {
 		ctx, cancel := p.hookContext(ctx)
@@ -227,7 +233,7 @@ func (p *Pool[T]) checked(s *slot[T], n *need[T], err error) {
 			p.doom(s, destroyBroken, after)
 			return
 		}
-		p.putBack(s, now, after)
+		p.putBack(s, n, now, after)
 	})
 	if err != nil {
 		p.log(slog.LevelWarn, "check failed", slog.Any("error", err))

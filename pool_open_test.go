@@ -140,6 +140,38 @@ func TestPool_TheEndOfAnOpenThatWasGivenUpAnswersNobody(t *testing.T) {
 	})
 }
 
+func TestPool_AHungOpenOfWarmHoldsUpOnlyOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var n atomic.Int32
+		p := newTestPool(t, 3, func(ctx context.Context) error {
+			switch n.Add(1) {
+			case 2:
+				return after(10*time.Second, errTest)(ctx)
+			case 3:
+				return after(20*time.Second, nil)(ctx)
+			}
+			return nil
+		}, nil)
+		l := p.lease()
+		warming := start(func() error { return p.Warm(context.Background(), 2) })
+		requireParked(t, warming)
+		b := p.borrowFor(time.Second)
+		time.Sleep(time.Second)
+		b.failed(t, "open", context.DeadlineExceeded)
+		b = p.parked()
+		require.EqualValues(t, 3, p.opens.Load(), "it has its own")
+		time.Sleep(9 * time.Second) // the one that hung has failed just now
+		requireParked(t, b.call)
+		require.True(t, warming.ended())
+		closeAll(t, l)
+		require.NoError(t, p.Audit())
+		closeAll(t, b.got(t))
+		require.NoError(t, p.Audit())
+		time.Sleep(time.Minute)
+		p.requireGauges(gauges{idle: 2})
+	})
+}
+
 func TestPool_OneFailedOpenAnswersOneBorrower(t *testing.T) {
 	eachModeInBubble(t, func(t *testing.T, fair bool) {
 		const borrowers, parallel, takes = 50, 10, 20 * time.Millisecond

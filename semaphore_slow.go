@@ -44,11 +44,11 @@ func (s *Semaphore) acquireSlow(ctx context.Context, n int64) error {
 // also reports whether it was queued and, if so, when the wait ended; else that
 // is start.
 func (s *Semaphore) acquireQueued(ctx context.Context, n, start int64) (end int64, queued bool, err error) {
+	done := ctx.Done() // asked before anything can be lost, since it may be user code
 	w, err := s.join(n, start)
 	if w == nil {
 		return start, false, err
 	}
-	done := ctx.Done()
 	for {
 		woken, final := w.sleep(done, nil)
 		if woken && !final {
@@ -355,7 +355,7 @@ func (s *Semaphore) refuse(w *waiter, err error, wake *wakeList) {
 // endWait counts a wait that has come to its end.
 func (s *Semaphore) endWait(w *waiter, now int64) {
 	w.ended = now
-	d := time.Duration(now - w.since)
+	d := time.Duration(max(0, now-w.since))
 	s.waited++
 	s.waitTime += d
 	s.longestWait = max(s.longestWait, d)

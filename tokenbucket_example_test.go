@@ -2,33 +2,29 @@ package ration_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/ration-go/ration"
 )
 
 func ExampleTokenBucket() {
-	// Two letters an hour, and up to three at once.
-	b, err := ration.NewTokenBucket(ration.Per(2, time.Hour), 3)
+	b, err := ration.NewTokenBucket(ration.Per(2, time.Hour), 3) // full at first
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for i := range 5 {
-		if b.Allow(1) {
-			fmt.Println("letter", i+1, "goes out")
-		} else {
-			fmt.Println("letter", i+1, "can be sent in", b.RetryAfter(1).Round(time.Minute))
-		}
+	for range 4 {
+		fmt.Println(b.Allow(1))
 	}
+	fmt.Println(b.RetryAfter(1).Round(time.Minute))
 	// Output:
-	// letter 1 goes out
-	// letter 2 goes out
-	// letter 3 goes out
-	// letter 4 can be sent in 30m0s
-	// letter 5 can be sent in 30m0s
+	// true
+	// true
+	// true
+	// false
+	// 30m0s
 }
 
 func ExampleTokenBucket_Wait() {
@@ -37,87 +33,81 @@ func ExampleTokenBucket_Wait() {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-
 	start := time.Now()
-	for range 6 {
-		if err := b.Wait(ctx, 1); err != nil {
+	for range 4 { // the first at once, the others 10 ms apart
+		if err := b.Wait(context.Background(), 1); err != nil {
 			fmt.Println(err)
 		}
 	}
-	fmt.Println("six in no less than 50 ms:", time.Since(start) >= 50*time.Millisecond)
+	fmt.Println(time.Since(start) >= 30*time.Millisecond)
 
-	fmt.Println(b.Wait(ctx, 2)) // more than there ever are
-
-	hourly, err := ration.NewTokenBucket(ration.Every(time.Hour), 1)
-	if err != nil {
+	// A wait that would outlast its context does not begin.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := b.SetRate(ration.Every(time.Hour)); err != nil {
 		fmt.Println(err)
-		return
 	}
-	fmt.Println(hourly.Wait(ctx, 1))
-	fmt.Println(hourly.Wait(ctx, 1)) // fails at once, since it could not end in time
+	err = b.Wait(ctx, 1)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded), ctx.Err())
 	// Output:
-	// six in no less than 50 ms: true
-	// ration: request exceeds the capacity
-	// <nil>
-	// ration: the wait would outlast the context: context deadline exceeded
+	// true
+	// true <nil>
 }
 
 func ExampleReservation() {
-	b, err := ration.NewTokenBucket(ration.Every(time.Minute), 1)
+	b, err := ration.NewTokenBucket(ration.Every(time.Hour), 1)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	now, later := b.Reserve(1), b.Reserve(1)
-	fmt.Println("now:", now.Delay())
-	fmt.Println("later:", later.Delay().Round(time.Minute))
-	fmt.Println("tokens:", b.Tokens())
+	fmt.Println(now.OK(), now.Delay())
+	fmt.Println(later.OK(), later.Delay().Round(time.Minute))
+	fmt.Println(b.Tokens(), "is promised")
 
-	later.Cancel() // whoever comes next gets the token
-	fmt.Println("tokens:", b.Tokens())
-	fmt.Println("the next:", b.Reserve(1).Delay().Round(time.Minute))
-
-	never := b.Reserve(2)
-	fmt.Println("more than the burst:", never.OK(), never.Delay() == math.MaxInt64)
+	later.Cancel() // it will not act after all
+	fmt.Println(b.Tokens())
+	fmt.Println(b.Reserve(2).OK(), "as it is more than the burst")
 	// Output:
-	// now: 0s
-	// later: 1m0s
-	// tokens: -1
-	// tokens: 0
-	// the next: 1m0s
-	// more than the burst: false true
-}
-
-func ExampleAllowAll() {
-	perSecond, err1 := ration.NewTokenBucket(ration.PerSecond(10), 10)
-	perDay, err2 := ration.NewTokenBucket(ration.Per(15, 24*time.Hour), 15)
-	if err1 != nil || err2 != nil {
-		fmt.Println(err1, err2)
-		return
-	}
-	fmt.Println(ration.AllowAll(8, perSecond, perDay))
-	fmt.Println(ration.AllowAll(8, perSecond, perDay)) // neither has them
-	fmt.Println(perDay.Tokens())                       // and nothing was taken
-	// Output:
-	// true
-	// false
-	// 7
+	// true 0s
+	// true 1h0m0s
+	// -1 is promised
+	// 0
+	// false as it is more than the burst
 }
 
 func ExamplePer() {
-	fmt.Println(ration.Per(7, time.Minute))
-	fmt.Println(ration.PerSecond(50))
-	fmt.Println(ration.Per(100, 2*time.Second) == ration.PerSecond(50))
-	fmt.Println(ration.Every(250*time.Millisecond) == ration.PerSecond(4))
+	fmt.Println(ration.Per(7, time.Minute)) // exactly, not 0.11666... a second
+	fmt.Println(ration.Per(600, time.Minute) == ration.PerSecond(10))
+	fmt.Println(ration.PerSecond(10) == ration.Every(100*time.Millisecond))
 
 	_, err := ration.NewTokenBucket(ration.Per(1, 0), 1)
-	fmt.Println(err)
+	fmt.Println(errors.Is(err, ration.ErrRate))
 	// Output:
 	// 7/1m0s
-	// 1/20ms
 	// true
 	// true
-	// ration: invalid rate or burst: rate invalid
+	// true
+}
+
+func ExampleAllowAll() {
+	everybody, err := ration.NewTokenBucket(ration.Per(100, time.Hour), 100)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	one, err := ration.NewTokenBucket(ration.Per(2, time.Hour), 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		fmt.Println(ration.AllowAll(1, everybody, one))
+	}
+	fmt.Println(everybody.Tokens(), "left, as the last call was not charged")
+	// Output:
+	// true
+	// true
+	// false
+	// 98 left, as the last call was not charged
 }

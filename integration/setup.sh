@@ -4,7 +4,7 @@
 set -euo pipefail
 
 have_postgres() {
-	command -v postgres initdb >/dev/null && return
+	command -v postgres >/dev/null && command -v initdb >/dev/null && return
 	compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null
 }
 
