@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,12 +79,20 @@ func TestPool_CloseWaitsForTheObserverOfALateOpen(t *testing.T) {
 
 func TestPool_WhatIsOpenedAfterTheTimeoutIsDestroyed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var opened, destroyed []*int
 		p := newIntPool(t, 1, func(ctx context.Context) (*int, error) {
 			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
 			opened = append(opened, new(int))
 			return opened[len(opened)-1], nil
-		}, &PoolOptions[*int]{OpenTimeout: time.Second, Close: func(v *int) error { destroyed = append(destroyed, v); return nil }})
+		}, &PoolOptions[*int]{OpenTimeout: time.Second, Close: func(v *int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			destroyed = append(destroyed, v)
+			return nil
+		}})
 		for range 20 {
 			_, err := p.Acquire(t.Context())
 			require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -64,11 +64,13 @@ func run(out io.Writer) error {
 		{name: "only a token", rate: true},
 		{name: "only a permit", atOnce: true},
 	}
+	stalled := watchMachine(ctx)
 	var all sync.WaitGroup
 	for _, c := range clients { // side by side: each has a partner of its own
 		all.Go(func() { c.err = c.work(ctx) })
 	}
 	all.Wait()
+	stood := stalled()
 
 	fmt.Fprintf(out, "%-20s %7s %7s %9s %12s %8s\n", "the client takes", "took", "done", "too fast", "too many", "most")
 	fmt.Fprintf(out, "%-20s %7s %7s %9s %12s %8s\n", "", "", "", "(429)", "at once (503)", "at once")
@@ -84,7 +86,34 @@ func run(out io.Writer) error {
 	for _, c := range clients {
 		fmt.Fprintf(out, "%-20s %s\n", c.name, c.partner.timeline())
 	}
-	return check(clients[0], clients[1], clients[2])
+	if stood > 0 {
+		fmt.Fprintf(out, "\nThe machine was busy with something else for %v.\n", stood.Round(time.Millisecond))
+	}
+	return check(clients[0], clients[1], clients[2], stood)
+}
+
+// watchMachine watches how long the machine keeps somebody waiting who wants to
+// run, until stop is called. Tokens that come while a client cannot run and its
+// bucket is full are lost, and no limiter can do anything about that.
+func watchMachine(ctx context.Context) (stop func() (stood time.Duration)) {
+	const nap, usual = 5 * time.Millisecond, 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(ctx)
+	result := make(chan time.Duration)
+	go func() {
+		var stood time.Duration
+		for ctx.Err() == nil {
+			slept := time.Now()
+			time.Sleep(nap)
+			if late := time.Since(slept) - nap; late > usual {
+				stood += late
+			}
+		}
+		result <- stood
+	}()
+	return func() time.Duration {
+		cancel()
+		return <-result
+	}
 }
 
 // A client keeps one limit or both.
@@ -202,8 +231,9 @@ func (p *partner) timeline() string {
 	return line.String()
 }
 
-// check says which of the claims do not hold.
-func check(both, onlyToken, onlyPermit *client) error {
+// check says which of the claims do not hold, on a machine that stood still for
+// so long.
+func check(both, onlyToken, onlyPermit *client, stood time.Duration) error {
 	var errs []error
 	claim := func(holds bool, format string, args ...any) {
 		if !holds {
@@ -215,7 +245,7 @@ func check(both, onlyToken, onlyPermit *client) error {
 	claim(tooFast == 0, "with both limits kept, %d calls were too fast", tooFast)
 	claim(tooMany == 0, "with both limits kept, %d calls were too many at once", tooMany)
 	claim(p.count(http.StatusOK) == calls, "%d calls were done, want %d", p.count(http.StatusOK), calls)
-	claim(both.took <= ideal+ideal/20, "it took %v, which is more than 5 %% above %v", both.took, ideal)
+	claim(both.took <= ideal+ideal/20+stood, "it took %v, which is more than 5 %% above %v", both.took, ideal)
 	claim(both.took >= ideal-ideal/20, "it took %v, which is more than 5 %% below %v", both.took, ideal)
 
 	claim(onlyToken.partner.count(http.StatusServiceUnavailable) > 0, "without a permit, no call was one too many at once")
