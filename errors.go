@@ -44,8 +44,9 @@ var (
 
 // An AcquireError is how an acquire of a [Pool] fails. It says what the pool
 // looked like then and who held it up. Err, the cause, is one of this package's
-// sentinels, the context's error, or what the pool's open function returned;
-// [errors.Is] and [errors.As] see through to it.
+// sentinels, the context's error, what the pool's open function returned, or, with
+// a Rate, the error of [TokenBucket.Wait]; [errors.Is] and [errors.As] see through
+// to it.
 type AcquireError struct {
 	Pool    string        // its name
 	Op      string        // what failed: "wait" for a permit, refusals at once included, "open", "check" or "rate"

@@ -34,16 +34,19 @@ func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) er
 	if err != nil {
 		return err
 	}
-	defer pool.Close(ctx) // waits for the leases that are out, closes the connections
+	defer pool.Close(context.WithoutCancel(ctx)) // waits for what is out, closes the connections
 
 	lease, err := pool.Acquire(ctx) // one of at most four; waits while all are out
 	if err != nil {
 		return err
 	}
-	defer lease.Close() // gives it back; a second Close does nothing
+	defer lease.Close() // gives it back, unless it has been discarded
 
-	_, err = fmt.Fprintln(lease.Value(), "hello")
-	return err
+	if _, err := fmt.Fprintln(lease.Value(), "hello"); err != nil {
+		lease.Discard() // broken: the pool dials another when it needs one
+		return err
+	}
+	return nil
 }
 
 func ExampleSemaphore_Shrink() {

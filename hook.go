@@ -17,21 +17,37 @@ import (
 // its own, with an error that is context.DeadlineExceeded; and when fn comes back
 // after all, straggler, if there is one, is called with what it returned.
 //
-// A panic ends here. A Goexit goes on, after over.
-func runHook(name string, limit time.Duration, fn func() error, over func(err error, late bool), straggler func(error)) {
+// A panic ends here. A Goexit goes on, after over. Done is called once when all
+// of this is over, on whichever goroutine it ends.
+func runHook(name string, limit time.Duration, fn func() error, over func(err error, late bool), straggler func(error), done func()) {
 	var decided atomic.Bool
+	var parts atomic.Int32 // this goroutine and the timer's
+	leave := func() {
+		if parts.Add(-1) == 0 {
+			done()
+		}
+	}
+	parts.Store(2)
+	stop := leave
 	if limit > 0 {
 		timer := time.AfterFunc(limit, func() {
+			defer leave()
 			if decided.CompareAndSwap(false, true) {
 				over(fmt.Errorf("ration: %s took longer than %v: %w", name, limit, context.DeadlineExceeded), true)
 			}
 		})
-		defer timer.Stop()
+		stop = func() {
+			if timer.Stop() {
+				leave() // in its place
+			}
+		}
 	}
 	err := fmt.Errorf("ration: %s called runtime.Goexit", name) // unless fn gets to its end
+	defer leave()
+	defer stop()
 	defer func() {
 		if r := recover(); r != nil {
-			err = panicError(name, r)
+			err = &panicError{name, r}
 		}
 		switch {
 		case decided.CompareAndSwap(false, true):
@@ -43,23 +59,29 @@ func runHook(name string, limit time.Duration, fn func() error, over func(err er
 	err = fn()
 }
 
-// call is runHook for a hook of the pool, within OpenTimeout, that Close waits
-// for: also for what over and straggler do, and for one that came back late.
+// call is runHook for a hook of the pool, within OpenTimeout. Close waits for all
+// of it.
 func (p *Pool[T]) call(name string, fn func() error, over func(err error, late bool), straggler func(error)) {
 	p.calls.Add(1)
-	defer func() {
+	runHook(name, p.opts.OpenTimeout, fn, over, straggler, func() {
 		if p.calls.Add(-1) == 0 {
-			p.look() // it may be what Close waits for
+			p.tidy() // it may be what Close waits for
 		}
-	}()
-	runHook(name, p.opts.OpenTimeout, fn, over, straggler)
+	})
 }
 
-func panicError(name string, r any) error {
-	if err, ok := r.(error); ok {
-		return fmt.Errorf("ration: %s panicked: %w", name, err)
-	}
-	return fmt.Errorf("ration: %s panicked: %v", name, r)
+// A panicError is the panic of a hook. Its text is made when it is asked for,
+// since the value may be user code too.
+type panicError struct {
+	name  string
+	value any
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("ration: %s panicked: %v", e.name, e.value) }
+
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
 }
 
 // tell calls an observer or logger, whose panics are nobody's business. If it

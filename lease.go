@@ -187,7 +187,7 @@ type LeaseInfo struct {
 	Weight     int64  // permits held
 	AcquiredAt time.Time
 	Age        time.Duration // since the acquire or the last Touch
-	Stack      []uintptr     // the borrower's call stack; nil unless recorded
+	Stack      []uintptr     // the borrower's call stack; nil unless recorded, which nothing does yet
 }
 
 // LogValue makes a group of what is known about the lease.

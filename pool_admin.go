@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -125,8 +126,9 @@ func (p *Pool[T]) answerWarm(w *waiter, state waiterState, err error, after *cho
 // Revoke ends the lease with the given id, for its holder: the holder's Value
 // panics with [ErrLeaseRevoked] from then on, and its Close does nothing. The permit is
 // free at once; the resource is destroyed, in the background, since the holder
-// may still be using it. Revoke reports whether there was such a lease. It is
-// O(open leases).
+// may still be using it. Nothing interrupts the holder: it has to ask [Lease.Err],
+// and until it stops there is one more at work than the capacity says. Revoke
+// reports whether there was such a lease. It is O(open leases).
 func (p *Pool[T]) Revoke(id uint64) bool {
 	p.mu.Lock()
 	s := p.out.head
@@ -137,7 +139,7 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 	if s == nil || !(Lease[T]{slot: s, id: id}).end(revoked) {
 		return false
 	}
-	p.destroyAside(s, p.endLoan(s, "revoked", destroyRevoked))
+	p.endLoan(s, "revoked", destroyRevoked)
 	p.log(slog.LevelInfo, "lease revoked", slog.Uint64("lease", id))
 	return true
 }
@@ -151,6 +153,7 @@ func (p *Pool[T]) Revoke(id uint64) bool {
 //
 // Close may be called more than once and concurrently; each call waits. A caller
 // that holds a lease, or is called by the pool, waits for itself, until ctx ends.
+// With a context that has ended already, Close waits for nothing.
 // It panics if ctx is nil.
 func (p *Pool[T]) Close(ctx context.Context) error {
 	if ctx == nil {
@@ -185,14 +188,15 @@ func (p *Pool[T]) Close(ctx context.Context) error {
 	leases := p.leases(now, p.out.len)
 	return &CloseError{
 		Pool:   p.opts.Name,
-		Err:    ctx.Err(),
+		Err:    cmp.Or(ctx.Err(), context.Canceled), // for a foreign context that does not keep its word
 		Leases: leases,
-		Busy:   int(p.calls.Load()),
+		Busy:   max(int(p.calls.Load()), p.occupied()-len(leases)),
 	}
 }
 
 // settleClosed is settle once the pool is closed.
 func (p *Pool[T]) settleClosed(after *chores[T]) {
+	p.abandoned = min(p.abandoned, p.opening+p.checking)
 	for p.needers.head != nil {
 		p.answer(p.needers.head, refused, ErrClosed, after)
 	}

@@ -39,9 +39,8 @@ func (p *Pool[T]) update(fn func(after *chores[T])) {
 	after.do(p)
 }
 
-// look is update for what has changed already. It allocates nothing if there is
-// nothing to do.
-func (p *Pool[T]) look() {
+// tidy settles.
+func (p *Pool[T]) tidy() {
 	var after chores[T]
 	p.mu.Lock()
 	p.settle(&after)
@@ -167,6 +166,7 @@ func (p *Pool[T]) evict(s *slot[T], f fate, after *chores[T]) {
 // doom has s, which is in no list, destroyed after the critical section.
 func (p *Pool[T]) doom(s *slot[T], f fate, after *chores[T]) {
 	p.destroying++
+	p.disown(s)
 	s.fate = f
 	s.next = after.doomed
 	after.doomed = s
@@ -212,7 +212,6 @@ func (p *Pool[T]) hearsOfDestroys() bool {
 func (p *Pool[T]) destroyed(s *slot[T], f fate, err error) {
 	p.update(func(after *chores[T]) {
 		p.destroying--
-		p.disown(s)
 		*p.stats.destroyedAs(f)++
 	})
 	if err != nil {
@@ -238,7 +237,7 @@ func (p *Pool[T]) destroyStray(v T) {
 		if err != nil {
 			p.log(slog.LevelWarn, "late resource not closed cleanly", slog.Any("error", err))
 		}
-	}, nil)
+	}, nil, func() {})
 }
 
 func (p *Pool[T]) tellOpened(err error, took time.Duration) {
@@ -286,6 +285,17 @@ func (p *Pool[T]) jitteredLifetime() int64 {
 	return life - rand.Int64N(life/10+1)
 }
 
+// idleUntil is when s has been idle for d.
+func (s *slot[T]) idleUntil(d time.Duration) int64 { return later(s.idleSince, int64(d)) }
+
+// later is t + d, or the end of time.
+func later(t, d int64) int64 {
+	if d > math.MaxInt64-t {
+		return math.MaxInt64
+	}
+	return t + d
+}
+
 // armSweep sees that the sweep runs when s, which has just become idle, has to
 // go.
 func (p *Pool[T]) armSweep(s *slot[T], now int64) {
@@ -294,7 +304,7 @@ func (p *Pool[T]) armSweep(s *slot[T], now int64) {
 		due = s.expiresAt
 	}
 	if p.opts.MaxIdleTime > 0 && p.idle.len > p.opts.MinIdle {
-		due = min(due, p.idle.head.idleSince+int64(p.opts.MaxIdleTime))
+		due = min(due, p.idle.head.idleUntil(p.opts.MaxIdleTime))
 	}
 	p.sweepBy(due, now)
 }
@@ -338,7 +348,7 @@ func (p *Pool[T]) sweep(now int64, after *chores[T]) {
 				due = min(due, s.expiresAt)
 			}
 			if p.opts.MaxIdleTime > 0 && p.idle.len > p.opts.MinIdle {
-				due = min(due, s.idleSince+int64(p.opts.MaxIdleTime))
+				due = min(due, s.idleUntil(p.opts.MaxIdleTime))
 			}
 		}
 		s = next

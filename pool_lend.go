@@ -3,11 +3,10 @@ package ration
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 )
 
-// How resources get to borrowers and back.
+// How resources get to borrowers.
 
 // A need is what a borrower in Pool.needers waits for.
 type need[T any] struct {
@@ -66,6 +65,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	w := newWaiter(o.Weight, p.clock.now())
 	n := &need[T]{w: w, ctx: ctx}
 	w.tag = n
+	done := ctx.Done() // asked before anything can be lost, since it may be user code
 	var after chores[T]
 	p.mu.Lock()
 	p.needers.pushBack(w)
@@ -73,7 +73,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	p.mu.Unlock()
 	after.do(p)
 
-	woken, _ := w.sleep(ctx.Done(), nil)
+	woken, _ := w.sleep(done, nil)
 	err := ctx.Err()
 	if !woken && err == nil {
 		err = context.Canceled // a foreign context that does not keep its word
@@ -200,7 +200,7 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 // lent sees to what follows from a lease that has been made.
 func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome string) Lease[T] {
 	if p.opts.MinIdle > 0 {
-		p.look() // there is one idle resource fewer
+		p.tidy() // one idle resource fewer
 	}
 	if p.opts.Observer.Acquired != nil {
 		event := AcquireEvent{
@@ -264,11 +264,11 @@ func outcomeOf(err error) string {
 		return "too_large"
 	case ErrQueueFull:
 		return "queue_full"
-	case context.DeadlineExceeded:
-		return "timeout"
-	default:
-		return "canceled"
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timeout" // also when it can be foreseen
+	}
+	return "canceled"
 }
 
 func (p *Pool[T]) acquireError(op string, cause error, now, start int64) *AcquireError {
@@ -290,104 +290,6 @@ func (p *Pool[T]) countWait(d int64) {
 	p.stats.Waited++
 	p.stats.WaitTime += time.Duration(d)
 	p.stats.LongestWait = max(p.stats.LongestWait, time.Duration(d))
-}
-
-// takeBack gets back the resource of a loan that Close has just ended.
-func (p *Pool[T]) takeBack(s *slot[T]) error {
-	if p.opts.Reset == nil {
-		if fate := p.endLoan(s, "closed", keep); fate != keep {
-			return p.destroy(s, fate)
-		}
-		return nil
-	}
-
-	p.mu.Lock()
-	p.out.remove(s)
-	p.loose++
-	p.mu.Unlock()
-	finish := func(err error) error {
-		fate := keep
-		if err != nil {
-			fate = destroyBroken
-		}
-		p.mu.Lock()
-		p.loose--
-		p.out.pushBack(s) // endLoan finds it where it finds all others
-		p.mu.Unlock()
-		result := err
-		if fate = p.endLoan(s, "closed", fate); fate != keep {
-			result = errors.Join(err, p.destroy(s, fate))
-		}
-		if err != nil {
-			p.log(slog.LevelWarn, "reset failed", slog.Any("error", err)) // Do has nobody else to tell
-		}
-		return result
-	}
-	var result error
-	p.call("Reset", func() error { return p.opts.Reset(s.value) },
-		func(err error, late bool) {
-			if late {
-				finish(err)
-			} else {
-				result = finish(err)
-			}
-		}, nil)
-	return result
-}
-
-// expel destroys the resource of a loan that Discard has just ended.
-func (p *Pool[T]) expel(s *slot[T]) error {
-	return p.destroy(s, p.endLoan(s, "discarded", destroyBroken))
-}
-
-// endLoan takes a loan, which whoever calls this has ended, off the table. The
-// fate of the resource is the one given or, if that is keep, what the pool finds;
-// it is returned, and if the resource is to be destroyed, the caller does that.
-func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) fate {
-	var now int64
-	if p.timed || p.watched {
-		now = p.clock.now()
-	}
-	var after chores[T]
-	var event *ReturnEvent
-	p.mu.Lock()
-	if p.opts.Observer.Returned != nil {
-		event = &ReturnEvent{
-			Pool: p.opts.Name, Owner: s.owner, ID: s.state.Load() >> phaseBits, Weight: s.weight,
-			Held: time.Duration(now - s.lentAt), How: how,
-		}
-	}
-	p.out.remove(s)
-	p.heldWeight -= s.weight
-	if !p.permits.giveFast(s.weight) {
-		p.permits.release(s.weight, &after.permits)
-	}
-	if f == keep {
-		f = p.unwanted(s, now)
-	}
-	switch f {
-	case keep:
-		p.shelve(s, nil, now, &after)
-	case detach:
-		p.disown(s)
-		p.settle(&after)
-	default:
-		if how == "revoked" {
-			p.stats.Revoked++
-		}
-		p.destroying++
-		p.settle(&after)
-	}
-	p.mu.Unlock()
-	after.do(p)
-	if event != nil {
-		tell(func() { p.opts.Observer.Returned(*event) }, func() {
-			if f > detach {
-				p.destroy(s, f) // since the caller will not
-			}
-		})
-	}
-	return f
 }
 
 // putBack shelves s, which is in no list and on nobody's loan, unless it has to

@@ -103,6 +103,10 @@ func (p *Pool[T]) runOpen(ctx context.Context, n *need[T], why purpose, generati
 			return err
 		},
 		func(err error, late bool) {
+			if err == nil && ctx.Err() == context.DeadlineExceeded {
+				p.destroyStray(v) // open has not heeded its context, but in vain
+				err = ctx.Err()
+			}
 			if err == nil {
 				err = p.opened(v, n, why, generation)
 			} else {
@@ -160,7 +164,7 @@ func (p *Pool[T]) openFailed(err error, n *need[T], why purpose, after *chores[T
 func (p *Pool[T]) newSlot(v T, now int64) *slot[T] {
 	s := &slot[T]{pool: p, value: v, generation: p.generation, idleSince: now}
 	if p.opts.MaxLifetime > 0 {
-		s.expiresAt = now + p.jitteredLifetime()
+		s.expiresAt = later(now, p.jitteredLifetime())
 	}
 	if id, ok := identify(v); ok {
 		s.identity = id

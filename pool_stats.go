@@ -21,7 +21,7 @@ type PoolStats struct {
 	Waiters    int // borrowers waiting for a permit or a resource
 
 	Acquired uint64 // leases made
-	Waited   uint64 // acquires that had to wait, whatever came of it
+	Waited   uint64 // acquires that had to wait, for a permit, an open or a Check, whatever came of it
 	Canceled uint64 // those of them that ended by their context
 	Refused  uint64 // acquires that failed as closed, too large or queue full
 

@@ -53,7 +53,9 @@ func gcd(a, b int64) int64 {
 }
 
 // A level is an amount of tokens, exact: whole ones and a rest of
-// part/Rate.per, 0 <= part < Rate.per. At the zero rate, part is 0.
+// part/Rate.per, 0 <= part < Rate.per. A bucket whose rate is set to 0 keeps the
+// per it had, so that a pause does not cost it the rest; in one that never had
+// another, part is 0.
 type level struct {
 	whole int64
 	part  int64
@@ -88,7 +90,7 @@ func (l level) plus(m level, r Rate) level {
 }
 
 // until returns how long it takes l to rise to want, rounded up to a nanosecond,
-// and false if that is never or in more than 290 years.
+// and false if that is never or in more than 146 years.
 func (l level) until(want int64, r Rate) (time.Duration, bool) {
 	if want <= l.whole {
 		return 0, true
@@ -103,11 +105,11 @@ func (l level) until(want int64, r Rate) (time.Duration, bool) {
 		return 0, false
 	}
 	d, rest := bits.Div64(hi, lo, uint64(r.tokens))
-	if rest > 0 {
-		d++
-	}
 	if d > uint64(maxDelay) {
 		return 0, false
+	}
+	if rest > 0 {
+		d++
 	}
 	return time.Duration(d), true
 }
@@ -115,13 +117,11 @@ func (l level) until(want int64, r Rate) (time.Duration, bool) {
 // maxDelay leaves room to add a delay to a time.
 const maxDelay = time.Duration(1) << 62
 
-// rescale returns part/from in terms of to, rounded down: a change of the rate
-// may cost less than one part, and never makes anything.
+// rescale returns part/from.per in terms of to, rounded down: a change of the
+// rate may cost less than one part, which is no more than comes in a
+// nanosecond, and never makes anything.
 func rescale(part int64, from, to Rate) int64 {
-	if part == 0 || to.tokens == 0 || from.per == to.per {
-		if to.tokens == 0 {
-			return 0
-		}
+	if part == 0 || from.per == to.per {
 		return part
 	}
 	hi, lo := bits.Mul64(uint64(part), uint64(to.per))

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,6 +11,9 @@ import (
 // once [Reservation.Delay] is 0, or cancel it. It is a small value whose copies are
 // the same reservation. The zero Reservation is one that could not be made.
 type Reservation struct {
+	// A pointer, because copies have to agree on what was cancelled, and nobody but
+	// the reservation could remember that: the bucket does not get to know when a
+	// holder acts, so a table of its own would only ever grow.
 	promise *promise
 }
 
@@ -29,25 +33,32 @@ const minLevel = math.MinInt64 / 2
 // never be, because n exceeds the burst or the rate is 0, nothing is taken and
 // the reservation is not OK. It panics if n is negative.
 //
-// A reservation that is OK costs one allocation.
+// It allocates nothing unless the reservation outlives the function that made it;
+// then it allocates once.
 func (b *TokenBucket) Reserve(n int64) Reservation {
-	checkTokens("TokenBucket.Reserve", n)
-	now := b.clock.now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now)
-	d, ok := time.Duration(0), true
-	if n > 0 {
-		d, ok = b.delay(n)
-	}
-	if !ok || b.have.whole < minLevel+n {
+	// This much is inlined into the caller, so that the promise can be on its stack.
+	p := &promise{n: n}
+	if !b.reserve(p) {
 		return Reservation{}
 	}
-	b.have.whole -= n
-	for w := b.queue.head; w != nil; w = w.next {
-		w.behind += n
+	return Reservation{p}
+}
+
+func (b *TokenBucket) reserve(p *promise) bool {
+	checkTokens("TokenBucket.Reserve", p.n)
+	b.lock()
+	d, ok := time.Duration(0), true
+	if p.n > 0 {
+		d, ok = b.delay(p.n)
 	}
-	return Reservation{&promise{bucket: b, n: n, at: b.asOf + int64(d), number: b.rooms.open()}}
+	if ok = ok && b.have.whole >= minLevel+p.n; ok {
+		b.have.whole -= p.n
+		b.promised += uint64(p.n)
+		p.bucket, p.at, p.number = b, b.asOf+int64(d), b.rooms.open()
+		b.calm = 0
+	}
+	b.mu.Unlock()
+	return ok
 }
 
 // OK reports whether the reservation could be made.
@@ -65,27 +76,28 @@ func (r Reservation) Delay() time.Duration {
 // Cancel says that the holder will not act. The first Cancel gives the tokens
 // back, as far as they would be there if the reservation had never been made, so
 // not those for which the bucket has been too full since, and moves the waiters
-// up. It may come after the reservation's time as well.
+// up. It may come after the reservation's time as well. Reservations made later
+// keep their time.
 func (r Reservation) Cancel() {
-	if r.promise == nil {
-		return
+	if r.promise != nil {
+		r.promise.bucket.cancel(r.promise)
 	}
-	p, b := r.promise, r.promise.bucket
-	b.update(func(*bucketWakes) {
-		if p.canceled || p.n == 0 {
-			return
-		}
+}
+
+func (b *TokenBucket) cancel(p *promise) {
+	b.lock()
+	if !p.canceled && p.n > 0 {
 		p.canceled = true
-		back := b.rooms.since(p.number).atMost(p.n)
-		b.add(back.level())
-		for w := b.queue.head; w != nil; w = w.next {
-			if uint64(w.since) < p.number {
-				// It has stood before the promise, which was nothing to it. While it
-				// waits there is room for more than burst - n, so back is all of n.
-				w.behind -= p.n
-			}
+		b.add(b.rooms.undo(p.number, p.n, b.rate).level())
+		for w := b.queue.head; w != nil && uint64(w.since) < p.number; w = w.next {
+			// It has stood before the promise, which was nothing to it. While a head that
+			// stood there cannot be served, there is room for more than burst - n, so all
+			// of n came back (but for what compact has forgotten). If it is a joint
+			// waiter that could be, less may have, and it still can.
+			w.behind += p.n
 		}
-	})
+	}
+	b.unlock()
 }
 
 // A room is how many tokens a bucket could hold more: whole ones and a part of
@@ -108,6 +120,15 @@ func (r room) atMost(n int64) room {
 
 func (r room) level() level { return level{whole: int64(r.whole), part: r.part} }
 
+// minus returns r - s, at the rate rate. s must not be more than r.
+func (r room) minus(s room, rate Rate) room {
+	d := room{whole: r.whole - s.whole, part: r.part - s.part}
+	if d.part < 0 {
+		d.whole, d.part = d.whole-1, d.part+int64(rate.per)
+	}
+	return d
+}
+
 // rooms remembers how full a bucket has been since each of its reservations.
 //
 // Without a reservation of n the bucket would hold n more than it does, but
@@ -116,6 +137,10 @@ func (r room) level() level { return level{whole: int64(r.whole), part: r.part} 
 // last reservation before it, only those are kept that are less than all that
 // were noted later. They are in order, of number and of size, and the first with
 // a reservation's number or a later one is the least since that reservation.
+//
+// Once a reservation is canceled, the rooms since are those of a bucket in which
+// it was never made: less by what it is given back. Otherwise the same room would
+// be given back to each of several reservations.
 type rooms struct {
 	number   uint64 // of the last reservation
 	void     uint64 // up to this number nothing can be given back: the bucket has been full since
@@ -128,10 +153,9 @@ type noted struct {
 	room
 }
 
-// maxNoted bounds the memory. Beyond it, the two oldest entries become one, which
-// is right for the reservations before the older, and gives back less than it
-// might for those between the two.
-const maxNoted = 64
+// maxNoted bounds the memory. It is reached only by a bucket that owes as many
+// reservations at once, or is never full.
+const maxNoted = 1024
 
 // open returns the number of a new reservation.
 func (r *rooms) open() uint64 {
@@ -152,25 +176,53 @@ func (r *rooms) note(now room) {
 		return
 	}
 	if len(r.least) == maxNoted {
-		r.least[1].room = r.least[0].room
-		r.least = slices.Delete(r.least, 0, 1)
+		r.compact()
 	}
 	r.least = append(r.least, noted{r.number, now})
 }
 
-// since returns the least room since the reservation with the given number.
-// There must have been a note since.
-func (r *rooms) since(number uint64) room {
+// compact leaves at most half of the entries: of those that are close to each
+// other, the one with the least room stands for all. A reservation is given back
+// less than it might then, by at most a five-hundredth of what is owed.
+func (r *rooms) compact() {
+	from, to := r.least[0].whole, r.least[len(r.least)-1].whole
+	step := max(1, (to-from)/(maxNoted/2-1))
+	kept := 0
+	for _, n := range r.least[1:] {
+		if n.whole-r.least[kept].whole < step {
+			r.least[kept].number = n.number
+		} else {
+			kept++
+			r.least[kept] = n
+		}
+	}
+	r.least = r.least[:kept+1]
+}
+
+// undo makes the reservation of n with the given number one that was never made,
+// and returns what that gives back: the least room since, or n. There must have
+// been a note since.
+func (r *rooms) undo(number uint64, n int64, rate Rate) room {
 	if number <= r.void {
 		return room{}
 	}
 	i, _ := slices.BinarySearchFunc(r.least, number, func(n noted, number uint64) int {
-		if n.number < number {
-			return -1
-		}
-		return 1
+		return cmp.Compare(n.number, number)
 	})
-	return r.least[i].room
+	back := r.least[i].room.atMost(n)
+	for j := range r.least[i:] {
+		r.least[i+j].room = r.least[i+j].room.minus(back, rate)
+	}
+	first := i // of those that earlier entries are not less than any more
+	for first > 0 && !r.least[first-1].room.less(r.least[i].room) {
+		first--
+	}
+	if r.least[i].room == (room{}) {
+		r.void, i = r.least[i].number, i+1
+		r.tracking = r.void < r.number
+	}
+	r.least = slices.Delete(r.least, first, i)
+	return back
 }
 
 func (r *rooms) rescale(from, to Rate) {

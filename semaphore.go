@@ -119,7 +119,7 @@ const (
 	hasWaiters int64 = 1 << iota // W: the queue is not empty
 	gated                        // G: acquires take the lock; closed, or being resized, or permits are handed out in order
 	alarmed                      // A: releases take the lock; being resized, or the head must be granted or invited when it fits
-	resized                      // P: flips with every resize, so that a word read before one is not mistaken for a later, equal one
+	resized                      // P: flips with every resize, so that a word read before one is not mistaken for an equal one after it
 
 	flagBits = iota
 )

@@ -64,11 +64,11 @@ func TestSemaphoreCase_F5_OverflowInTheAdmitTest(t *testing.T) {
 // Wait channels were recycled through a pool of the process, and one made in a
 // synctest bubble came up outside it, or in the next one.
 func TestSemaphoreCase_F7_NothingOutlivesABubble(t *testing.T) {
-	waitOnce := func(t *testing.T, fair bool) {
+	waitTogether := func(t *testing.T, fair bool, n int) {
 		s := newTestSemaphore(t, 1, fair)
 		require.True(t, s.TryAcquire(1))
 		var waiters []*call
-		for i := range 8 {
+		for i := range n / 2 {
 			waiters = append(waiters, startAcquire(t, s, 1), startTimed(s, 1, time.Hour))
 			awaitWaiters(s, 2*i+2)
 		}
@@ -89,9 +89,13 @@ func TestSemaphoreCase_F7_NothingOutlivesABubble(t *testing.T) {
 		s.Release(1)
 	}
 	eachMode(t, func(t *testing.T, fair bool) {
-		for range 3 {
-			waitOnce(t, fair)
-			synctest.Test(t, func(t *testing.T) { waitOnce(t, fair) })
+		// Whatever is recycled is emptied first, and each round needs more of
+		// it than there was: so each leaves something of its own to the next.
+		runtime.GC()
+		runtime.GC()
+		for n := 10; n < 100; n += 20 {
+			synctest.Test(t, func(t *testing.T) { waitTogether(t, fair, n) })
+			waitTogether(t, fair, n+10)
 		}
 	})
 }
@@ -924,7 +928,7 @@ func TestSemaphoreCase_B85_StormOfTinyTimeouts(t *testing.T) {
 		var storm sync.WaitGroup
 		for range width {
 			storm.Go(func() {
-				for range rounds(5000) {
+				for range rounds(2000) {
 					if s.TryAcquireFor(1, time.Microsecond) {
 						t.Error("there is none to be had")
 						return

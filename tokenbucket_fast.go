@@ -1,12 +1,17 @@
 package ration
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
 
-// A fastBucket stands in for a TokenBucket of which nothing is asked but Allow:
-// its whole state is one word, so that a grant is a reading of the clock and a
-// compare-and-swap, and a refusal not even that. Any other call closes it and
-// goes on with the mutex and the level; when enough calls of Allow have come in a
-// row, there is a new one.
+// A fastBucket stands in for a TokenBucket at which nobody waits and nothing is
+// promised: its whole state is one word, so that a grant is a reading of the clock
+// and a compare-and-swap, and a refusal not even that. Any call but Allow, a Wait
+// that need not wait, and those that only look closes it and goes on with the
+// mutex and the level; when enough calls of Allow have come in a row, there is a
+// new one.
 //
 // Time and tokens are counted in one unit, so small that both are whole: a
 // nanosecond is Rate.tokens units, a token is Rate.per units. The word is the
@@ -15,14 +20,23 @@ import "sync/atomic"
 // tokens if it stays within a burst of the present. That is the same exact
 // arithmetic as that of level, seen from the other end.
 //
-// The latest time is clamped to by itself: to a caller whose reading of the
-// clock is old, the bucket looks emptier than it is.
+//	 63                                            0
+//	+-----------------------------------------------+
+//	| fullAt: units since base, or closedBucket, -1 |
+//	+-----------------------------------------------+
+//
+// A closed one is never opened again, and everything else in it never changes, so
+// that a compare-and-swap that succeeds has computed with the right numbers.
+//
+// The clock is read between the load of the word and the compare-and-swap: if
+// that succeeds, the time was read while the state was what the caller saw. The
+// latest time seen is clamped to by itself: a reading of the clock that is older
+// only makes the bucket look emptier than it is.
 type fastBucket struct {
-	fullAt atomic.Int64 // or closedBucket
+	fullAt atomic.Int64
 
 	base       int64 // by the bucket's clock
-	tokens     int64 // Rate
-	per        int64
+	rate       Rate
 	burst      int64
 	burstUnits int64 // burst x per
 	limit      int64 // how long after base the units fit
@@ -41,21 +55,18 @@ const (
 )
 
 // allow is Allow, unless it is not sure.
-func (f *fastBucket) allow(n, now int64) (ok, sure bool) {
-	t := now - f.base
-	if t < 0 || t > f.limit {
-		return false, false
-	}
-	if n > f.burst {
-		return false, true
-	}
-	present := t * f.tokens
+func (f *fastBucket) allow(n int64, c clock) (ok, sure bool) {
 	for {
 		was := f.fullAt.Load()
-		if was == closedBucket {
+		t := c.now() - f.base
+		if was == closedBucket || t < 0 || t > f.limit {
 			return false, false
 		}
-		is := max(was, present) + n*f.per
+		if n > f.burst {
+			return false, true
+		}
+		present := t * f.rate.tokens
+		is := max(was, present) + n*int64(f.rate.per)
 		if is-present > f.burstUnits {
 			return false, true
 		}
@@ -65,8 +76,47 @@ func (f *fastBucket) allow(n, now int64) (ok, sure bool) {
 	}
 }
 
-// speedUp opens a fastBucket if the numbers allow it. mu is held, and the bucket
-// is at asOf.
+// level returns how many tokens are there, if f is not nil and is sure.
+func (f *fastBucket) level(c clock) (level, bool) {
+	if f == nil {
+		return level{}, false
+	}
+	was := f.fullAt.Load()
+	t := c.now() - f.base
+	if was == closedBucket || t < 0 || t > f.limit {
+		return level{}, false
+	}
+	return f.at(was, t), true
+}
+
+// at returns the level at time t after base. There is no debt.
+func (f *fastBucket) at(fullAt, t int64) level {
+	units, per := max(0, f.burstUnits-max(0, fullAt-t*f.rate.tokens)), int64(f.rate.per)
+	return level{whole: units / per, part: units % per}
+}
+
+// delay is RetryAfter, if f is not nil and is sure.
+func (f *fastBucket) delay(n int64, c clock) (time.Duration, bool) {
+	l, ok := f.level(c)
+	if !ok {
+		return 0, false
+	}
+	if n > f.burst {
+		return math.MaxInt64, true
+	}
+	d, ok := l.until(n, f.rate)
+	return d, ok
+}
+
+// relax counts a call that a fastBucket could have served. mu is held, and the
+// bucket is at asOf.
+func (b *TokenBucket) relax() {
+	if b.calm++; b.calm >= calmCalls {
+		b.speedUp()
+	}
+}
+
+// speedUp opens a fastBucket if the numbers allow it.
 func (b *TokenBucket) speedUp() {
 	if b.rate.tokens == 0 || b.queue.head != nil || b.rooms.tracking ||
 		b.burst > maxUnits/int64(b.rate.per) || b.have.whole < 0 {
@@ -74,28 +124,27 @@ func (b *TokenBucket) speedUp() {
 	}
 	f := &fastBucket{
 		base:       b.asOf,
-		tokens:     b.rate.tokens,
-		per:        int64(b.rate.per),
+		rate:       b.rate,
 		burst:      b.burst,
 		burstUnits: b.burst * int64(b.rate.per),
 		limit:      maxUnits / b.rate.tokens,
 	}
-	f.fullAt.Store(f.burstUnits - b.have.whole*f.per - b.have.part)
+	f.fullAt.Store(f.burstUnits - b.have.whole*int64(b.rate.per) - b.have.part)
 	b.fast.Store(f)
 }
 
 // slowDown closes the fastBucket, if there is one, and takes its state over: the
-// level at its base from which what was taken since leads to the level now. mu is
-// held.
+// level at its base from which what was taken since leads to the level now, or
+// else the first later time at which nothing is owed any more: somebody has seen
+// that time, or it could not have taken so much. mu is held.
 func (b *TokenBucket) slowDown() {
 	f := b.fast.Load()
 	if f == nil {
 		return
 	}
 	b.fast.Store(nil)
-	units := f.burstUnits - f.fullAt.Swap(closedBucket)
-	b.have = level{whole: units / f.per, part: units % f.per}
-	if b.have.part < 0 {
-		b.have.whole, b.have.part = b.have.whole-1, b.have.part+f.per
-	}
+	fullAt := f.fullAt.Swap(closedBucket)
+	seen := max(0, fullAt-f.burstUnits+f.rate.tokens-1) / f.rate.tokens
+	b.have = f.at(fullAt, seen)
+	b.asOf = f.base + seen
 }

@@ -45,7 +45,7 @@ func fastAndSlowAgree(t *testing.T, rate Rate, burst int64) {
 			calm(t, fast)
 		}
 		slow.calm = 0 // keeps it slow
-		require.Equal(t, slow.allowSlow(n, slow.clock.now()), fast.Allow(n), "%d of %v, burst %d", n, rate, burst)
+		require.Equal(t, slow.allowSlow(n), fast.Allow(n), "%d of %v, burst %d", n, rate, burst)
 		require.Nil(t, slow.fast.Load())
 		if rand.IntN(2) == 0 {
 			time.Sleep(time.Duration(rand.Int64N(3*each) + rand.Int64N(3)))
@@ -54,7 +54,14 @@ func fastAndSlowAgree(t *testing.T, rate Rate, burst int64) {
 			time.Sleep(time.Duration(each * burst)) // fills it
 		}
 		if rand.IntN(50) == 0 { // back to the mutex in the middle
+			require.NotNil(t, fast.fast.Load())
 			require.Equal(t, slow.Tokens(), fast.Tokens())
+			require.Equal(t, slow.RetryAfter(n), fast.RetryAfter(n))
+			require.NotNil(t, fast.fast.Load(), "to look is not to close it")
+			for _, b := range []*TokenBucket{slow, fast} {
+				b.lock()
+				b.mu.Unlock()
+			}
 			require.Equal(t, slow.have, fast.have)
 		}
 	}
@@ -79,7 +86,7 @@ func TestTokenBucket_FastOpensAnewWhenTheUnitsRunOut(t *testing.T) {
 func TestTokenBucket_FastGivesWayToWhateverElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, call := range map[string]func(b *TokenBucket){
-			"Wait":     func(b *TokenBucket) { require.NoError(t, b.Wait(t.Context(), 2)) },
+			"Return":   func(b *TokenBucket) { b.Return(0); require.True(t, b.Allow(2)) },
 			"Reserve":  func(b *TokenBucket) { require.True(t, b.Reserve(2).OK()) },
 			"AllowAll": func(b *TokenBucket) { require.True(t, AllowAll(2, b)) },
 			"WaitAll":  func(b *TokenBucket) { require.NoError(t, WaitAll(t.Context(), 2, b)) },

@@ -44,7 +44,7 @@ type waiter struct {
 	state      waiterState
 	err        error // set with refused
 	tag        any   // the owner's
-	behind     int64 // what the owner has promised to others since it came
+	behind     int64 // what the owner had promised to others when it came
 
 	bed   atomic.Uint32 // up, asleep, called or dismissed
 	ready chan struct{} // made when the waiter first lies down
@@ -99,6 +99,14 @@ func (w *waiter) sleep(done <-chan struct{}, timeout <-chan time.Time) (woken, f
 	}
 	w.bed.Store(up)
 	return true, false
+}
+
+// rise is for a waiter that has woken up without having been called, and that may
+// lie down again. If it has been called meanwhile, the next sleep says so.
+func (w *waiter) rise() {
+	if !w.bed.CompareAndSwap(asleep, up) {
+		<-w.ready
+	}
 }
 
 // recycle gives back the node of a waiter that has left the queue. If it lies

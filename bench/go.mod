@@ -8,6 +8,7 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3
 	github.com/ration-go/ration v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/time v0.16.0
 )
 
 require (
