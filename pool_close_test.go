@@ -240,14 +240,24 @@ func TestPool_CloseWaitsForHooksThatThePoolHasGivenUp(t *testing.T) {
 }
 
 func TestPool_CloseStopsTheTimers(t *testing.T) {
-	// A timer left would be found by the end of the bubble only if it had a
-	// goroutine; so what it would do is looked for.
 	bubble(t, func(t *testing.T) {
-		p := newTestPool(t, 2, func(context.Context) error { return errTest }, &thingOptions{MinIdle: 1, MaxIdleTime: time.Second, MaxLifetime: time.Minute})
+		var bad fault
+		p := newTestPool(t, 2, func(context.Context) error { return bad.get() }, &thingOptions{MinIdle: 1, MaxLifetime: time.Minute})
+		p.fill(2)
+		bad.set(errTest)
+		l := p.lease()
+		require.NoError(t, p.lease().Discard())
 		synctest.Wait()
 		opens := p.opens.Load()
-		require.Positive(t, opens)
+		closeAll(t, l)
+		p.Pool.mu.Lock()
+		sweeper, retry := p.upkeep.sweeper, p.upkeep.retry
+		p.Pool.mu.Unlock()
+		require.NotNil(t, sweeper)
+		require.NotNil(t, retry)
 		require.NoError(t, p.Pool.Close(t.Context()))
+		require.False(t, sweeper.Stop(), "stopped already")
+		require.False(t, retry.Stop(), "stopped already")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, opens, p.opens.Load())
