@@ -47,18 +47,21 @@ func (b *TokenBucket) Reserve(n int64) Reservation {
 func (b *TokenBucket) reserve(p *promise) bool {
 	checkTokens("TokenBucket.Reserve", p.n)
 	b.lock()
-	d, ok := time.Duration(0), true
-	if p.n > 0 {
-		d, ok = b.delay(p.n)
+	defer b.mu.Unlock()
+	p.bucket, p.at = b, b.asOf
+	if p.n == 0 {
+		return true
 	}
-	if ok = ok && b.have.whole >= minLevel+p.n; ok {
-		b.have.whole -= p.n
-		b.promised += uint64(p.n)
-		p.bucket, p.at, p.number = b, b.asOf+int64(d), b.rooms.open()
-		b.calm = 0
+	d, ok := b.delay(p.n)
+	if !ok || b.have.whole < minLevel+p.n {
+		return false
 	}
-	b.mu.Unlock()
-	return ok
+	b.have.whole -= p.n
+	b.promised += uint64(p.n)
+	b.calm = 0
+	p.at += int64(d)
+	p.number = b.rooms.open()
+	return true
 }
 
 // OK reports whether the reservation could be made.

@@ -59,7 +59,7 @@ func (f *fastBucket) allow(n int64, c clock) (ok, sure bool) {
 	for {
 		was := f.fullAt.Load()
 		t := c.now() - f.base
-		if was == closedBucket || t < 0 || t > f.limit {
+		if was == closedBucket || uint64(t) > uint64(f.limit) {
 			return false, false
 		}
 		if n > f.burst {
@@ -83,7 +83,7 @@ func (f *fastBucket) level(c clock) (level, bool) {
 	}
 	was := f.fullAt.Load()
 	t := c.now() - f.base
-	if was == closedBucket || t < 0 || t > f.limit {
+	if was == closedBucket || uint64(t) > uint64(f.limit) {
 		return level{}, false
 	}
 	return f.at(was, t), true
