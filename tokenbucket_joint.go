@@ -144,12 +144,13 @@ func timeAll(claims []claim) (wait time.Duration, ok bool) {
 type claim struct {
 	bucket *TokenBucket
 	n      int64
+	tooBig bool    // it does not fit into n, so that no bucket holds it
 	place  *waiter // in the queue; its tag is the bed of the joint waiter
 	wake   bucketWakes
 }
 
 // claimAll appends a claim for each bucket to claims, in the order in which the
-// locks are taken. A claim too large for an int64 is too large in any case.
+// locks are taken.
 func claimAll(claims []claim, n int64, buckets []*TokenBucket) []claim {
 	for _, b := range buckets {
 		i, named := slices.BinarySearchFunc(claims, b.id, func(c claim, id uint64) int {
@@ -166,7 +167,7 @@ func claimAll(claims []claim, n int64, buckets []*TokenBucket) []claim {
 		} else if claims[i].n <= math.MaxInt64-n {
 			claims[i].n += n
 		} else {
-			claims[i].n = math.MaxInt64
+			claims[i].tooBig = true
 		}
 	}
 	return claims
@@ -199,7 +200,7 @@ func claimable(claims []claim, left time.Duration) error {
 	var err error
 	for _, c := range claims {
 		switch {
-		case c.n > c.bucket.burst:
+		case c.tooBig || c.n > c.bucket.burst:
 			return ErrTooLarge
 		case c.bucket.outlasts(c.n, left):
 			err = errTooLate
@@ -211,7 +212,7 @@ func claimable(claims []claim, left time.Duration) error {
 // takeAll takes the tokens of all claims, or none, past nobody.
 func takeAll(claims []claim) bool {
 	for _, c := range claims {
-		if c.n > c.bucket.have.whole || c.bucket.queue.head != nil {
+		if c.tooBig || c.n > c.bucket.have.whole || c.bucket.queue.head != nil {
 			return false
 		}
 	}
