@@ -53,7 +53,7 @@ func (b *TokenBucket) reserve(p *promise) bool {
 		return true
 	}
 	d, ok := b.delay(p.n)
-	if !ok || b.have.whole < minLevel+p.n {
+	if !ok || b.have.whole < minLevel+p.n || !b.promisable(p.n) {
 		return false
 	}
 	b.have.whole -= p.n
@@ -62,6 +62,13 @@ func (b *TokenBucket) reserve(p *promise) bool {
 	p.at += int64(d)
 	p.number = b.rooms.open()
 	return true
+}
+
+// promisable reports whether n more can be promised behind the head of the queue
+// so that what it wants still fits into an int64. Nobody has more behind it.
+func (b *TokenBucket) promisable(n int64) bool {
+	head := b.queue.head
+	return head == nil || b.promised-uint64(head.behind)+uint64(n) <= 1<<63
 }
 
 // OK reports whether the reservation could be made.
