@@ -14,9 +14,8 @@ type Rate struct {
 	per    time.Duration
 }
 
-// Per returns the rate of n tokens in each d. If n is negative, or d is not
-// positive and n is not 0, the rate is invalid, and is refused where it is used
-// with [ErrRate].
+// Per returns the rate of n tokens in each d. If n or d is negative, or d is 0 and
+// n is not, the rate is invalid, and is refused where it is used with [ErrRate].
 func Per(n int64, d time.Duration) Rate {
 	switch {
 	case n < 0 || d < 0, d == 0 && n != 0:
