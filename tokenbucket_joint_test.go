@@ -109,6 +109,21 @@ func TestTokenBucket_AJointWaiterHasItsPlaceInEveryQueue(t *testing.T) {
 	})
 }
 
+func TestTokenBucket_AJointWaiterOvertakesNobodyAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newDrainedBucket(t, Every(2*time.Second), 10), newDrainedBucket(t, PerSecond(1), 10)
+		ahead := parkWait(t, b, 5)
+		joint := parkWaitAll(t, 1, a, b)
+		behind := parkWait(t, a, 1)
+		time.Sleep(4 * time.Second)
+		requireParked(t, ahead, joint, behind) // each bucket has enough, but one of them not for it
+		require.False(t, AllowAll(1, a, b))
+		requireServedAfter(t, time.Second, ahead)
+		requireServedAfter(t, time.Second, joint)
+		requireGranted(t, behind)
+	})
+}
+
 func TestTokenBucket_AJointWaiterThatLeavesLetsBothQueuesGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newDrainedBucket(t, PerSecond(1), 10), newDrainedBucket(t, Every(10*time.Second), 10)
