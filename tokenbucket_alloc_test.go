@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -127,4 +128,33 @@ func TestTokenBucket_AWaitInAQueueOfAThousandAllocatesOnce(t *testing.T) {
 func TestTokenBucket_IsSmall(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(TokenBucket{}), uintptr(320))
 	require.LessOrEqual(t, unsafe.Sizeof(Reservation{}), unsafe.Sizeof(uintptr(0)))
+}
+
+func TestTokenBucket_CancelingAWaitAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("not counted under the race detector")
+	}
+	const waiters = 1000
+	synctest.Test(t, func(t *testing.T) {
+		least := uint64(1 << 62)
+		for range 3 {
+			b := newDrainedBucket(t, Every(time.Hour), 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			calls := make([]*call, waiters)
+			for i := range calls {
+				calls[i] = start(func() error { return b.Wait(ctx, 1) })
+			}
+			synctest.Wait()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			cancel()
+			for _, c := range calls {
+				<-c.done
+			}
+			runtime.ReadMemStats(&after)
+			requireFailed(t, context.Canceled, calls...)
+			least = min(least, after.Mallocs-before.Mallocs)
+		}
+		require.LessOrEqual(t, least, uint64(waiters/10), "allocations of %d cancellations", waiters)
+	})
 }

@@ -278,3 +278,19 @@ func TestTokenBucket_OppositeOrdersDoNotDeadlock(t *testing.T) {
 		requireTokens(t, 0, bucket)
 	}
 }
+
+func TestTokenBucket_CancelOfAReservationBehindAJointWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newTestBucket(t, PerSecond(1), 5), newDrainedBucket(t, PerSecond(1), 5)
+		joint := parkWaitAll(t, 3, a, b)
+		r := reserve(t, 2*time.Second, a, 4)
+		requireTokens(t, 1, a)
+		behind := parkWait(t, a, 2)
+		time.Sleep(time.Second)
+		r.Cancel()
+		requireTokens(t, 5, a)
+		requireServedAfter(t, 2*time.Second, joint)
+		requireGranted(t, behind)
+		requireTokens(t, 0, a)
+	})
+}

@@ -3,6 +3,8 @@ package ration
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -405,6 +407,91 @@ func TestTokenBucket_CancelBeforeTheGrantWins(t *testing.T) {
 			requireFailed(t, context.Canceled, c)
 			requireGranted(t, behind)
 			requireHolds(t, 3, b)
+		}
+	})
+}
+
+// Those who come at the very moment at which the tokens do find them gone.
+func TestTokenBucket_ANewcomerDoesNotOvertakeWhenTheTokensAreDue(t *testing.T) {
+	for name, try := range map[string]func(b *TokenBucket) bool{
+		"Allow":    func(b *TokenBucket) bool { return b.Allow(1) },
+		"AllowAll": func(b *TokenBucket) bool { return AllowAll(1, b) },
+		"Reserve":  func(b *TokenBucket) bool { return b.Reserve(1).Delay() == 0 },
+		"Wait": func(b *TokenBucket) bool {
+			ctx, cancel := context.WithTimeout(context.Background(), 1)
+			defer cancel()
+			return b.Wait(ctx, 1) == nil
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			for range 20 {
+				b := newDrainedBucket(t, PerSecond(1), 1)
+				w := parkWait(t, b, 1)
+				time.Sleep(time.Second) // the timer fires now, before or after this goroutine goes on
+				require.False(t, try(b))
+				requireGranted(t, w)
+			}
+		})
+	}
+}
+
+func TestTokenBucket_NoTokenIsLostByACancel(t *testing.T) {
+	r := testRandom(t)
+	synctest.Test(t, func(t *testing.T) {
+		b := newDrainedBucket(t, PerSecond(1000), 20)
+		began := time.Now()
+		var served atomic.Int64
+		var all sync.WaitGroup
+		for range 500 {
+			n, limit := 1+r.Int64N(10), time.Duration(r.Int64N(int64(3*time.Second)))
+			arrives := time.Duration(r.Int64N(int64(time.Second)))
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(context.Background())
+				time.Sleep(arrives)
+				defer time.AfterFunc(limit, cancel).Stop()
+				defer cancel()
+				if err := b.Wait(ctx, n); err == nil {
+					served.Add(n)
+				} else if err != context.Canceled {
+					t.Error(err)
+				}
+			})
+		}
+		keeper := start(func() error { // so that somebody always waits, and the bucket is never full
+			for range 4000 {
+				if err := b.Wait(endless(), 1); err != nil {
+					return err
+				}
+				served.Add(1)
+			}
+			return nil
+		})
+		all.Wait()
+		require.NoError(t, keeper.result())
+		require.EqualValues(t, time.Since(began)/time.Millisecond, served.Load()+b.Tokens())
+		require.Positive(t, served.Load()-4000)
+	})
+}
+
+// The call is cancelled when its tokens have come already, but it has not woken:
+// they go to the next.
+func TestTokenBucket_WhoIsServedAndCanceledGivesItsTokensOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			b := newDrainedBucket(t, Every(time.Hour), 5)
+			w, cancel := parkWaitCancelable(t, b, 3)
+			next := parkWait(t, b, 3)
+			b.Return(3)
+			cancel()
+			synctest.Wait()
+			if w.result() == nil {
+				requireParked(t, next)
+				b.Return(3)
+			} else {
+				requireFailed(t, context.Canceled, w)
+			}
+			requireGranted(t, next)
+			requireTokens(t, 0, b)
 		}
 	})
 }
