@@ -109,6 +109,19 @@ func TestTokenBucket_FastGivesWayToWhateverElse(t *testing.T) {
 	})
 }
 
+func TestTokenBucket_ReservingNothingIsNoPromise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := NewTokenBucket(Every(time.Hour), 10)
+		require.True(t, b.Allow(4)) // not full, so that a promise would be remembered
+		r := b.Reserve(0)
+		require.True(t, r.OK())
+		require.Zero(t, r.Delay())
+		calm(t, b)
+		r.Cancel()
+		require.EqualValues(t, 6, b.Tokens())
+	})
+}
+
 func TestTokenBucket_FastNeverStandsBesideWaitersOrPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := NewTokenBucket(Every(time.Hour), 1)

@@ -856,7 +856,7 @@ func TestTokenBucket_ExactOverTenYears(t *testing.T) {
 // exactOver takes tokens for so long. If looking, Tokens keeps the bucket on its
 // slow path.
 func exactOver(t *testing.T, r *rand.Rand, total time.Duration, rate Rate, burst int64, looking bool) {
-	steps := max(2000, rounds(4000)) // so many that the largest of the buckets is never full
+	const steps = 4000 // so many that the largest of the buckets is never full
 	b, err := NewTokenBucket(rate, burst)
 	require.NoError(t, err)
 	m := newBucketModel(rate, burst)
