@@ -28,6 +28,12 @@ type PoolStats struct {
 	DuplicateCloses uint64 // ends of leases that had ended already
 	Revoked         uint64
 
+	Near      int    // leases that a Detector found close to its threshold
+	Suspects  int    // leases that a Detector suspects now
+	Suspected uint64 // leases that a Detector has ever suspected
+	Recovered uint64 // those of them that have come back
+	Proved    uint64 // leases that the garbage collector has proved to be forgotten
+
 	Opened     uint64
 	OpenFailed uint64
 
