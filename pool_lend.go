@@ -93,6 +93,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		p.countWait(now - start)
 		if n.opened {
 			outcome = "opened"
+			p.stats.Outcomes.Opened++
 		}
 	case state == granted:
 		op = "open"
@@ -221,6 +222,7 @@ func (p *Pool[T]) failed(o AcquireOptions, op, outcome string, cause error, star
 	if queued {
 		p.countWait(now - start)
 	}
+	*p.stats.Outcomes.as(outcome)++
 	switch outcome {
 	case "closed", "too_large", "queue_full":
 		p.stats.Refused++

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A watch keeps the events of a pool.
-type watch struct {
+// A witness keeps the events of a pool.
+type witness struct {
 	mu        sync.Mutex
 	acquired  []AcquireEvent
 	returned  []ReturnEvent
@@ -21,7 +21,7 @@ type watch struct {
 	destroyed []DestroyEvent
 }
 
-func (w *watch) observer() Observer {
+func (w *witness) observer() Observer {
 	return Observer{
 		Acquired:  func(e AcquireEvent) { keepEvent(w, &w.acquired, e) },
 		Returned:  func(e ReturnEvent) { keepEvent(w, &w.returned, e) },
@@ -30,21 +30,21 @@ func (w *watch) observer() Observer {
 	}
 }
 
-func keepEvent[E any](w *watch, events *[]E, e E) {
+func keepEvent[E any](w *witness, events *[]E, e E) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	*events = append(*events, e)
 }
 
 // told returns the events of a kind, when everything has come to rest.
-func told[E any](w *watch, events *[]E) []E {
+func told[E any](w *witness, events *[]E) []E {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(*events)
 }
 
-func (w *watch) lastAcquired(t *testing.T) AcquireEvent {
+func (w *witness) lastAcquired(t *testing.T) AcquireEvent {
 	t.Helper()
 	all := told(w, &w.acquired)
 	require.NotEmpty(t, all)
@@ -53,7 +53,7 @@ func (w *watch) lastAcquired(t *testing.T) AcquireEvent {
 
 func TestObserver_HearsOfEveryAcquire(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var w watch
+		var w witness
 		var bad fault
 		p := newTestPool(t, 2, func(context.Context) error {
 			time.Sleep(time.Millisecond)
@@ -106,12 +106,20 @@ func TestObserver_HearsOfEveryAcquire(t *testing.T) {
 		_, err = p.Acquire(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 		require.Equal(t, AcquireEvent{Pool: "db", Weight: 1, Outcome: "closed", Err: ErrClosed}, w.lastAcquired(t))
+
+		counted := p.Stats().Outcomes
+		require.Equal(t, AcquireOutcomes{Granted: 3, Opened: 1, Canceled: 1, Timeout: 1, QueueFull: 1, TooLarge: 1, Closed: 1, Error: 1}, counted)
+		heard := AcquireOutcomes{}
+		for _, e := range told(&w, &w.acquired) {
+			*heard.as(e.Outcome)++
+		}
+		require.Equal(t, heard, counted)
 	})
 }
 
 func TestObserver_HearsOfEveryEndOfALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var w watch
+		var w witness
 		p := newTestPool(t, 2, nil, &thingOptions{Name: "db", Observer: w.observer()})
 		for i, end := range []struct {
 			how string
@@ -142,7 +150,7 @@ func TestObserver_HearsOfEveryEndOfALease(t *testing.T) {
 
 func TestObserver_HearsOfEveryOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var w watch
+		var w witness
 		var bad fault
 		p := newTestPool(t, 2, func(ctx context.Context) error { return after(time.Second, bad.get())(ctx) },
 			&thingOptions{Name: "db", MinIdle: 1, Observer: w.observer()})
@@ -159,7 +167,7 @@ func TestObserver_HearsOfEveryOpen(t *testing.T) {
 
 func TestObserver_HearsOfEveryDestroy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var w watch
+		var w witness
 		var checks, resets fault
 		p := newTestPool(t, 3, nil, &thingOptions{
 			Name: "db", Observer: w.observer(),
@@ -215,7 +223,7 @@ func TestObserver_OpenedIsOnlyWhatWasOpenedForTheBorrower(t *testing.T) {
 	// While the borrower waits for the check of an idle one, an open that a
 	// Clear has made stale comes to its end.
 	bubble(t, func(t *testing.T) {
-		var w watch
+		var w witness
 		var takes atomic.Int64
 		takes.Store(int64(time.Second))
 		p := newTestPool(t, 2, func(ctx context.Context) error { return after(time.Duration(takes.Load()), nil)(ctx) }, &thingOptions{

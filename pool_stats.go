@@ -25,6 +25,8 @@ type PoolStats struct {
 	Canceled uint64 // those of them that ended by their context
 	Refused  uint64 // acquires that failed as closed, too large or queue full
 
+	Outcomes AcquireOutcomes
+
 	DuplicateCloses uint64 // ends of leases that had ended already
 	Revoked         uint64
 
@@ -46,6 +48,36 @@ type PoolStats struct {
 
 	WaitTime    time.Duration // sum over all waits that have ended, failed ones included
 	LongestWait time.Duration
+}
+
+// AcquireOutcomes counts acquires by how they ended, as [AcquireEvent].Outcome
+// tells it. A TryAcquire that got nothing is in none of them.
+type AcquireOutcomes struct {
+	Granted, Opened                    uint64 // with a lease; Opened: of a resource opened for it
+	Canceled, Timeout                  uint64 // by the context
+	QueueFull, TooLarge, Closed, Error uint64 // Error: of the open function, ErrDuplicate or a Rate
+}
+
+// as returns the counter of an outcome.
+func (o *AcquireOutcomes) as(outcome string) *uint64 {
+	switch outcome {
+	case "granted":
+		return &o.Granted
+	case "opened":
+		return &o.Opened
+	case "canceled":
+		return &o.Canceled
+	case "timeout":
+		return &o.Timeout
+	case "queue_full":
+		return &o.QueueFull
+	case "too_large":
+		return &o.TooLarge
+	case "closed":
+		return &o.Closed
+	default:
+		return &o.Error
+	}
 }
 
 func (s *PoolStats) destroyedAs(f fate) *uint64 {
@@ -84,6 +116,7 @@ func (p *Pool[T]) snapshot() PoolStats {
 	s.Opening = p.opening
 	s.Destroying = p.destroying
 	s.Waiters = p.permits.Waiters() + p.needers.len
+	s.Outcomes.Granted = s.Acquired - s.Outcomes.Opened
 	s.DuplicateCloses = p.duplicateCloses.Load()
 	return s
 }
