@@ -3,7 +3,9 @@ package promration_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -88,8 +90,17 @@ func use(t *testing.T, pool *ration.Pool[*number], semaphore *ration.Semaphore, 
 
 	require.NoError(t, semaphore.Acquire(ctx, 7))
 	require.False(t, semaphore.TryAcquireFor(4, time.Second))
-	require.ErrorIs(t, semaphore.Acquire(ctx, 11), ration.ErrTooLarge)
-	require.NoError(t, semaphore.Shrink(5))
+	require.False(t, semaphore.TryAcquireFor(10, time.Second/2))
+	time.AfterFunc(time.Second/4, func() { semaphore.Release(1) })
+	require.True(t, semaphore.TryAcquireFor(4, time.Second))
+	for range 5 {
+		require.ErrorIs(t, semaphore.Acquire(ctx, 11), ration.ErrTooLarge)
+	}
+	require.NoError(t, semaphore.Shrink(4))
+	soon, cancel = context.WithCancel(ctx)
+	go semaphore.Acquire(soon, 6)
+	t.Cleanup(synctest.Wait)
+	t.Cleanup(cancel)
 	require.True(t, bucket.Allow(20)) // at 90 a minute
 	synctest.Wait()
 }
@@ -225,6 +236,84 @@ func TestCollector_DroppedObjectsFreeTheirNames(t *testing.T) {
 	require.Equal(t, "2", value(t, registry, `ration_pool_capacity{pool="x"}`))
 	require.ErrorIs(t, promration.AddPool(c, "x", pool), promration.ErrNameTaken)
 	runtime.KeepAlive(pool)
+}
+
+// numbered has the Stats of a pool of which every number is another.
+type numbered struct{ _ int }
+
+func (*numbered) Stats() (s ration.PoolStats) {
+	n := 0
+	var fill func(v reflect.Value)
+	fill = func(v reflect.Value) {
+		for i := range v.NumField() {
+			n++
+			switch f := v.Field(i); {
+			case f.Kind() == reflect.Struct:
+				fill(f)
+			case f.Type() == reflect.TypeFor[time.Duration]():
+				f.SetInt(int64(n) * int64(time.Second))
+			case f.CanInt():
+				f.SetInt(int64(n))
+			default:
+				f.SetUint(uint64(n))
+			}
+		}
+	}
+	fill(reflect.ValueOf(&s).Elem())
+	return s
+}
+
+func TestCollector_TakesEveryNumberFromItsField(t *testing.T) {
+	c, registry := registered(t, nil)
+	var pool numbered
+	require.NoError(t, promration.AddPool(c, "p", &pool))
+	s := pool.Stats()
+	number := func(n any) string { return fmt.Sprint(n) }
+	want := map[string]string{
+		`ration_pool_capacity{pool="p"}`:                            number(s.Capacity),
+		`ration_pool_held{pool="p"}`:                                number(s.Held),
+		`ration_pool_available{pool="p"}`:                           number(s.Available),
+		`ration_pool_idle{pool="p"}`:                                number(s.Idle),
+		`ration_pool_leases{pool="p"}`:                              number(s.Leased),
+		`ration_pool_opening{pool="p"}`:                             number(s.Opening),
+		`ration_pool_destroying{pool="p"}`:                          number(s.Destroying),
+		`ration_pool_waiters{pool="p"}`:                             number(s.Waiters),
+		`ration_pool_suspects{pool="p"}`:                            number(s.Suspects),
+		`ration_pool_near{pool="p"}`:                                number(s.Near),
+		`ration_pool_longest_wait_seconds{pool="p"}`:                number(s.LongestWait.Seconds()),
+		`ration_pool_acquires_total{outcome="granted",pool="p"}`:    number(s.Outcomes.Granted),
+		`ration_pool_acquires_total{outcome="opened",pool="p"}`:     number(s.Outcomes.Opened),
+		`ration_pool_acquires_total{outcome="canceled",pool="p"}`:   number(s.Outcomes.Canceled),
+		`ration_pool_acquires_total{outcome="timeout",pool="p"}`:    number(s.Outcomes.Timeout),
+		`ration_pool_acquires_total{outcome="queue_full",pool="p"}`: number(s.Outcomes.QueueFull),
+		`ration_pool_acquires_total{outcome="too_large",pool="p"}`:  number(s.Outcomes.TooLarge),
+		`ration_pool_acquires_total{outcome="closed",pool="p"}`:     number(s.Outcomes.Closed),
+		`ration_pool_acquires_total{outcome="error",pool="p"}`:      number(s.Outcomes.Error),
+		`ration_pool_waits_total{pool="p"}`:                         number(s.Waited),
+		`ration_pool_waited_seconds_total{pool="p"}`:                number(s.WaitTime.Seconds()),
+		`ration_pool_opens_total{outcome="opened",pool="p"}`:        number(s.Opened),
+		`ration_pool_opens_total{outcome="failed",pool="p"}`:        number(s.OpenFailed),
+		`ration_pool_destroys_total{pool="p",reason="broken"}`:      number(s.DestroyedBroken),
+		`ration_pool_destroys_total{pool="p",reason="expired"}`:     number(s.DestroyedExpired),
+		`ration_pool_destroys_total{pool="p",reason="idle"}`:        number(s.DestroyedIdle),
+		`ration_pool_destroys_total{pool="p",reason="surplus"}`:     number(s.DestroyedSurplus),
+		`ration_pool_destroys_total{pool="p",reason="closed"}`:      number(s.DestroyedClosed),
+		`ration_pool_destroys_total{pool="p",reason="revoked"}`:     number(s.DestroyedRevoked),
+		`ration_pool_leaks_total{kind="suspect",pool="p"}`:          number(s.Suspected),
+		`ration_pool_leaks_total{kind="recovered",pool="p"}`:        number(s.Recovered),
+		`ration_pool_leaks_total{kind="proved",pool="p"}`:           number(s.Proved),
+		`ration_pool_duplicate_closes_total{pool="p"}`:              number(s.DuplicateCloses),
+		`ration_pool_revokes_total{pool="p"}`:                       number(s.Revoked),
+	}
+	got := make(map[string]string)
+	for line := range strings.Lines(text(t, registry)) {
+		if !strings.HasPrefix(line, "#") {
+			series, v, _ := strings.Cut(strings.TrimSpace(line), " ")
+			got[series] = v
+		}
+	}
+	runtime.KeepAlive(&pool)
+	require.Equal(t, want, got)
 }
 
 // A wrapped pool has the Stats method too.
