@@ -62,46 +62,40 @@ func (t *timings) newTiming() *timing {
 // event.
 func (c *Collector) Observer(pool string, also ...ration.Observer) ration.Observer {
 	t := c.timings.of(pool)
-	also = slices.Clone(also)
-	o := ration.Observer{
-		Acquired: func(e ration.AcquireEvent) {
-			t.wait.Observe(e.Waited.Seconds())
-			for _, o := range also {
-				if o.Acquired != nil {
-					o.Acquired(e)
-				}
-			}
-		},
-		Returned: func(e ration.ReturnEvent) {
-			t.held.Observe(e.Held.Seconds())
-			for _, o := range also {
-				if o.Returned != nil {
-					o.Returned(e)
-				}
-			}
-		},
-	}
-	// A function that is not there costs the pool nothing, so these are not,
-	// unless somebody listens.
-	if slices.ContainsFunc(also, func(o ration.Observer) bool { return o.Opened != nil }) {
-		o.Opened = func(e ration.OpenEvent) {
-			for _, o := range also {
-				if o.Opened != nil {
-					o.Opened(e)
-				}
-			}
-		}
-	}
-	if slices.ContainsFunc(also, func(o ration.Observer) bool { return o.Destroyed != nil }) {
-		o.Destroyed = func(e ration.DestroyEvent) {
-			for _, o := range also {
-				if o.Destroyed != nil {
-					o.Destroyed(e)
-				}
-			}
-		}
-	}
+	return join(append([]ration.Observer{{
+		Acquired: func(e ration.AcquireEvent) { t.wait.Observe(e.Waited.Seconds()) },
+		Returned: func(e ration.ReturnEvent) { t.held.Observe(e.Held.Seconds()) },
+	}}, also...))
+}
+
+// join makes one observer of several. A function that none of them has costs the
+// pool nothing, so it is not there.
+func join(all []ration.Observer) (o ration.Observer) {
+	o.Acquired = each(all, func(o ration.Observer) func(ration.AcquireEvent) { return o.Acquired })
+	o.Returned = each(all, func(o ration.Observer) func(ration.ReturnEvent) { return o.Returned })
+	o.Opened = each(all, func(o ration.Observer) func(ration.OpenEvent) { return o.Opened })
+	o.Destroyed = each(all, func(o ration.Observer) func(ration.DestroyEvent) { return o.Destroyed })
 	return o
+}
+
+func each[E any](all []ration.Observer, of func(ration.Observer) func(E)) func(E) {
+	var told []func(E)
+	for _, o := range all {
+		if fn := of(o); fn != nil {
+			told = append(told, fn)
+		}
+	}
+	switch len(told) {
+	case 0:
+		return nil
+	case 1:
+		return told[0]
+	}
+	return func(e E) {
+		for _, fn := range told {
+			fn(e)
+		}
+	}
 }
 
 // of returns the timing of a pool, a new one if there is none.
