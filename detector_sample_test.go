@@ -310,3 +310,21 @@ func TestLeaseInfo_FramesBeginAtTheBorrower(t *testing.T) {
 		return nil
 	}))
 }
+
+// Leases that are closed in order leave nothing for a scan, should there be none.
+func TestDetector_CleanupsOfEndedLeasesLeaveNothing(t *testing.T) {
+	g := newGuarded(t, 1, &DetectorOptions{Threshold: time.Hour, ProveEvery: 1})
+	for range 1_000 {
+		closeAll(t, g.take(AcquireOptions{}))
+	}
+	drop(g, "dropped")
+	lost := g.sampling.Load().lost
+	left := func() int {
+		lost.mu.Lock()
+		defer lost.mu.Unlock()
+		return len(lost.samples)
+	}
+	requireAfterGC(t, func() bool { return left() > 0 })
+	runtime.GC()
+	require.Equal(t, 1, left())
+}

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,11 +92,21 @@ func requireEvents(t *testing.T, r Report, suspects, recovered, proved []uint64)
 // D1, D2, D5: the story the detector has to tell.
 func TestDetector_FindsTheLeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var reports []Report
+		var mu sync.Mutex
+		var all []Report
+		made := func() []Report {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		g := newGuarded(t, 3, &DetectorOptions{
 			Threshold: 300 * time.Millisecond, Interval: 100 * time.Millisecond, StackEvery: 1,
-			OnReport: func(r Report) { reports = append(reports, r) },
+			OnReport: func(r Report) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, r)
+			},
 		})
 		done := make(chan error)
 		go func() { done <- g.d.Run(ctx) }()
@@ -119,6 +131,7 @@ func TestDetector_FindsTheLeak(t *testing.T) {
 
 		time.Sleep(200*time.Millisecond - time.Nanosecond) // just before 350
 		synctest.Wait()
+		reports := made()
 		require.Len(t, reports, 3, "scans at 100, 200 and 300 ms")
 		for _, r := range reports {
 			requireEvents(t, r, nil, nil, nil)
@@ -127,6 +140,7 @@ func TestDetector_FindsTheLeak(t *testing.T) {
 
 		time.Sleep(50*time.Millisecond + time.Nanosecond) // 400
 		synctest.Wait()
+		reports = made()
 		require.Len(t, reports, 4)
 		requireEvents(t, reports[3], []uint64{leaky.id}, nil, nil)
 		leak := reports[3].Suspects[0]
@@ -139,6 +153,7 @@ func TestDetector_FindsTheLeak(t *testing.T) {
 
 		time.Sleep(400 * time.Millisecond)
 		synctest.Wait()
+		reports = made()
 		require.Len(t, reports, 8)
 		for _, r := range reports[4:] {
 			requireEvents(t, r, nil, nil, nil)
@@ -152,7 +167,9 @@ func TestDetector_FindsTheLeak(t *testing.T) {
 		require.EqualValues(t, 3, g.Stats().Available)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		requireEvents(t, reports[len(reports)-1], nil, nil, nil)
+		reports = made()
+		require.Len(t, reports, 9)
+		requireEvents(t, reports[8], nil, nil, nil)
 		require.Equal(t, DetectorStats{SuspectsTotal: 1}, g.d.Stats())
 
 		stop()
