@@ -188,12 +188,13 @@ func (t *tail) outlives(y float64) float64 {
 	return math.Pow(max(0, 1+t.shape*z), -1/t.shape)
 }
 
-// fitTail fits a tail to the longest hundredth of the holds, but to 100 at least
-// if that is not a quarter of them. Open leases that are suspects have no part in
+// fitTail fits a tail to the longest holds: the fewer, the more are a tail, the
+// more, the less it depends on chance. It is a tenth of up to 10,000 and a
+// hundredth of 100,000 and more. Open leases that are suspects have no part in
 // it: they are what the threshold is to find.
 func (v *survival) fitTail() {
 	total := sum(v.ended[:])
-	want := min(max(100, total/100), total/4)
+	want := min(total/10, max(1_000, total/100))
 	first, last, count := 0, 0, 0.0
 	for i := holdBuckets - 1; i >= 0 && count < want; i-- {
 		if v.ended[i] > 0 {

@@ -13,8 +13,9 @@ type holdTimes struct {
 	measured int                  // loans
 	longest  time.Duration
 
-	lent     uint64 // loans begun
 	lastLent int64
+	credit   time.Duration // for measuring loans
+	passed   uint64        // loans begun for which it was not enough
 }
 
 // holdBuckets is one more than the bucket of the longest Duration.
@@ -23,7 +24,9 @@ const holdBuckets = (63-holdBits)<<holdBits + 1<<holdBits
 // holdBits is how many bits behind the first a bucket tells apart.
 const holdBits = 3
 
-func newHoldTimes(now int64) *holdTimes { return &holdTimes{since: now, lastLent: now} }
+func newHoldTimes(now int64) *holdTimes {
+	return &holdTimes{since: now, lastLent: now, credit: mostCredit}
+}
 
 // bucketOf returns the bucket of d.
 func bucketOf(d time.Duration) int {
@@ -46,26 +49,29 @@ func bucketStart(i int) float64 {
 }
 
 // To measure a loan takes another reading of the clock when it ends, a quarter of
-// what the whole loan costs. Where loans follow each other so closely that this
-// matters, one in eight is measured and stands for eight. Which ones is decided
+// what the whole loan costs. So a measurement has to be earned, by time that
+// passes: all loans are measured unless they follow each other so closely that it
+// matters, and then one in eight, which stands for eight. Which ones is decided
 // when they begin, without knowing how long they will be, and by a sequence that
 // no rhythm of borrowers can fall in step with.
 const (
-	alwaysMeasured = 1_024 // of the first loans, so that few are enough
-	closeTogether  = time.Microsecond
-	measuredFor    = 8
-	goldenRatio    = 0x9E3779B97F4A7C15 // 2^64 divided by it
+	measureCost = 4 * time.Microsecond
+	mostCredit  = 1_024 * measureCost // also at first, so that few loans are enough
+	measuredFor = 8
+	goldenRatio = 0x9E3779B97F4A7C15 // 2^64 divided by it
 )
 
 // weighs says, for a loan that begins now, for how many it is to be measured.
 func (h *holdTimes) weighs(now int64) uint8 {
-	h.lent++
-	gap := now - h.lastLent
-	h.lastLent = now
-	switch {
-	case gap >= int64(closeTogether) || h.lent <= alwaysMeasured:
+	if now > h.lastLent {
+		h.credit = min(h.credit+time.Duration(now-h.lastLent), mostCredit)
+		h.lastLent = now
+	}
+	if h.credit >= measureCost {
+		h.credit -= measureCost
 		return 1
-	case h.lent*goldenRatio < 1<<64/measuredFor:
+	}
+	if h.passed++; h.passed*goldenRatio < 1<<64/measuredFor {
 		return measuredFor
 	}
 	return 0
