@@ -128,8 +128,9 @@ func (p *Pool[T]) snapshot() PoolStats {
 func (p *Pool[T]) Leases() []LeaseInfo {
 	now := p.clock.now()
 	p.mu.Lock()
-	infos := make([]LeaseInfo, 0, p.out.len)
+	open := p.out.len
 	p.mu.Unlock()
+	infos := make([]LeaseInfo, 0, open) // not under mu: a large one takes its time
 	p.walk(func(s *slot[T]) bool {
 		infos = append(infos, s.info(now))
 		return true
