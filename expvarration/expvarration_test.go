@@ -10,6 +10,7 @@ import (
 	"log"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,6 +96,9 @@ func TestPublish_ReturnsAnErrorWhereExpvarPanics(t *testing.T) {
 	bucket, err := ration.NewTokenBucket(ration.PerSecond(1), 1)
 	require.NoError(t, err)
 	require.NoError(t, expvarration.Publish(name, pool))
+	var logged strings.Builder // expvar would log before it panics
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
 	err = expvarration.Publish(name, pool)
 	require.ErrorIs(t, err, expvarration.ErrNameTaken)
 	require.ErrorContains(t, err, name)
@@ -105,6 +109,7 @@ func TestPublish_ReturnsAnErrorWhereExpvarPanics(t *testing.T) {
 	require.Equal(t, int64(3), got.Capacity)
 
 	require.ErrorIs(t, expvarration.Publish("memstats", pool), expvarration.ErrNameTaken, "expvar's own")
+	require.Empty(t, logged.String())
 	runtime.KeepAlive([]any{pool, semaphore, bucket})
 }
 
