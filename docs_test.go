@@ -85,7 +85,7 @@ func TestDocs_LinkedFilesExist(t *testing.T) {
 // A block must stand, word for word but for its indentation, in a file of
 // examples that go test compiles, runs and compares with their output.
 func TestDocs_ReadmeCodeRuns(t *testing.T) {
-	files, err := filepath.Glob("example*_test.go")
+	files, err := filepath.Glob("*example*_test.go")
 	require.NoError(t, err)
 	var code []string
 	for _, name := range files {
