@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -257,7 +258,7 @@ func TestDetectorCase_K07_SamplingIsByChance(t *testing.T) {
 }
 
 func TestDetector_StacksAreRecordedWhereTheyAreNeeded(t *testing.T) {
-	const never = 1 << 40
+	const never = math.MaxInt32
 	synctest.Test(t, func(t *testing.T) {
 		stacks := func(g *guarded) (recorded []bool) {
 			for _, l := range g.Leases() {

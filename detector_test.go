@@ -190,7 +190,7 @@ func TestDetector_TellsOfASuspectOnceAndOfItsReturnOnce(t *testing.T) {
 			held = append(held, l)
 			time.Sleep(300*time.Millisecond - 1)
 			requireEvents(t, g.d.Scan(), nil, nil, nil)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			requireEvents(t, g.d.Scan(), []uint64{l.id}, nil, nil)
 			time.Sleep(time.Second)
 			require.NoError(t, end(l))
@@ -298,7 +298,7 @@ func TestDetector_CountsThoseNearTheThreshold(t *testing.T) {
 		}
 		time.Sleep(500*time.Millisecond - 1)
 		require.Equal(t, [4]int{}, counts())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, [4]int{1, 0, 1, 0}, counts())
 		require.True(t, g.Leases()[0].Near)
 		time.Sleep(500 * time.Millisecond)
@@ -457,7 +457,7 @@ func TestDetector_MisusePanics(t *testing.T) {
 	require.PanicsWithValue(t, "ration: Detector.Watch: nil pool", func() { d.Watch(nil) })
 	require.PanicsWithValue(t, "ration: Detector.Watch: nil pool", func() { d.Watch(none) })
 	require.PanicsWithValue(t, "ration: Detector.Advice: nil pool", func() { d.Advice(none) })
-	require.PanicsWithValue(t, "ration: Detector.Run: nil context", func() { d.Run(nil) }) //nolint:staticcheck // that is the misuse
+	require.PanicsWithValue(t, "ration: Detector.Run: nil context", func() { d.Run(nil) }) //lint:ignore SA1012 that is the misuse
 
 	p, err := NewPermitPool(1, nil)
 	require.NoError(t, err)

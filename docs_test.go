@@ -85,7 +85,7 @@ func TestDocs_LinkedFilesExist(t *testing.T) {
 // A block must stand, word for word but for its indentation, in a file of
 // examples that go test compiles, runs and compares with their output.
 func TestDocs_ReadmeCodeRuns(t *testing.T) {
-	files, err := filepath.Glob("example*_test.go")
+	files, err := filepath.Glob("*example*_test.go")
 	require.NoError(t, err)
 	var code []string
 	for _, name := range files {
@@ -110,6 +110,7 @@ func TestDocs_ReadmeListsEveryOption(t *testing.T) {
 	for _, options := range []reflect.Type{
 		reflect.TypeFor[ration.PoolOptions[int]](),
 		reflect.TypeFor[ration.SemaphoreOptions](),
+		reflect.TypeFor[ration.DetectorOptions](),
 	} {
 		for _, field := range reflect.VisibleFields(options) {
 			require.Regexp(t, "(?m)^\\| .*`"+field.Name+"`.* \\|$", readme, "an option of %v", options)
@@ -160,4 +161,57 @@ func read(t *testing.T, name string) string {
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	return string(text)
+}
+
+// Every exported type has an example that runs and is compared with its output,
+// and every exported name has a comment that begins with it.
+func TestDocs_EveryTypeHasAnExampleAndEveryNameAComment(t *testing.T) {
+	for _, dir := range []string{"."} {
+		if _, err := os.Stat(dir); err != nil {
+			continue
+		}
+		sources, err := filepath.Glob(dir + "/*.go")
+		require.NoError(t, err)
+		fset := token.NewFileSet()
+		var code, tests []*ast.File
+		for _, name := range sources {
+			file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+			require.NoError(t, err)
+			if strings.HasSuffix(name, "_test.go") {
+				tests = append(tests, file)
+			} else {
+				code = append(code, file)
+			}
+		}
+		pkg, err := doc.NewFromFiles(fset, code, "p")
+		require.NoError(t, err)
+		shown := make(map[string]bool)
+		for _, e := range doc.Examples(tests...) {
+			if e.Output != "" {
+				name, _, _ := strings.Cut(e.Name, "_")
+				shown[name] = true
+			}
+		}
+		documented := func(name, comment string) {
+			if ast.IsExported(name) {
+				require.NotEmpty(t, strings.TrimSpace(comment), "%s: %s", dir, name)
+			}
+		}
+		functions := func(of string, fs []*doc.Func) {
+			for _, f := range fs {
+				documented(of+f.Name, f.Doc)
+			}
+		}
+		require.NotEmpty(t, pkg.Types)
+		for _, typ := range pkg.Types {
+			require.True(t, shown[typ.Name], "%s: no example of %s", dir, typ.Name)
+			documented(typ.Name, typ.Doc)
+			functions("", typ.Funcs)
+			functions(typ.Name+".", typ.Methods)
+			for _, v := range slices.Concat(typ.Consts, typ.Vars) {
+				documented(v.Names[0], v.Doc)
+			}
+		}
+		functions("", pkg.Funcs)
+	}
 }

@@ -56,6 +56,7 @@ type AcquireError struct {
 	Holders []LeaseInfo   // the oldest open leases, a few of them
 }
 
+// Error says what failed, why, after how long, and who holds what.
 func (e *AcquireError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ration: acquire%s: %s: %v after %v (%d of %d permits held, %d waiting",
@@ -77,6 +78,7 @@ type CloseError struct {
 	Busy   int         // calls of open, Check, Reset and Close in progress
 }
 
+// Error says what is still out, and who has it.
 func (e *CloseError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ration: close%s: %v (%d leases still out, %d resources busy",

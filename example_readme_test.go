@@ -10,8 +10,8 @@ import (
 	"github.com/ration-go/ration"
 )
 
-// The code blocks of README.md stand in this file; TestDocs_ReadmeCodeRuns
-// compares them.
+// Code blocks of README.md stand in this file and beside it;
+// TestDocs_ReadmeCodeRuns compares them.
 
 func Example() {
 	here, there := net.Pipe()

@@ -565,3 +565,16 @@ func TestPool_WithoutALoggerItIsSilent(t *testing.T) {
 		require.Empty(t, log.String())
 	})
 }
+
+// A context may be anybody's code, too.
+func TestPool_AContextThatPanicsLosesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newTestPool(t, 1, nil, nil)
+		require.PanicsWithValue(t, "Done", func() { p.Acquire(panickyContext{t.Context()}) })
+		p.requireWhole(1)
+	})
+}
+
+type panickyContext struct{ context.Context }
+
+func (panickyContext) Done() <-chan struct{} { panic("Done") }

@@ -65,7 +65,7 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 	w := newWaiter(o.Weight, p.clock.now())
 	n := &need[T]{w: w, ctx: ctx}
 	w.tag = n
-	done := ctx.Done() // asked before anything can be lost, since it may be user code
+	done := p.doneOf(ctx, o.Weight)
 	var after chores[T]
 	p.mu.Lock()
 	p.needers.pushBack(w)
@@ -123,6 +123,23 @@ func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start in
 		return p.failed(o, op, outcome, err, start, true)
 	}
 	return p.lent(l, &o, start, outcome), nil
+}
+
+// doneOf returns ctx.Done(). That may be user code: should it panic, the permits of
+// the borrower, which are on the way, go back.
+func (p *Pool[T]) doneOf(ctx context.Context, weight int64) <-chan struct{} {
+	returned := false
+	defer func() {
+		if !returned {
+			p.update(func(after *chores[T]) {
+				p.onTheWay -= weight
+				p.permits.release(weight, &after.permits)
+			})
+		}
+	}()
+	done := ctx.Done()
+	returned = true
+	return done
 }
 
 // leave takes the borrower w out of needers. What is being opened or checked for
