@@ -437,3 +437,33 @@ func TestInstruments_CollectionsMayMeetEverythingElse(t *testing.T) {
 	require.NoError(t, in.Unregister())
 	require.NoError(t, pool.Audit())
 }
+
+func TestInstruments_ReportWhatADetectorFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, reader := metered(t, nil)
+		detector, err := ration.NewDetector(&ration.DetectorOptions{Threshold: time.Second})
+		require.NoError(t, err)
+		pool, db := newPool(t, 5, &ration.PoolOptions[*number]{Detector: detector}), newPool(t, 5, &ration.PoolOptions[*number]{Detector: detector})
+		require.NoError(t, otelration.AddPool(in, "p", pool))
+		require.NoError(t, otelration.AddDBPool(in, "db", db, 0))
+		for _, p := range []*ration.Pool[*number]{pool, db} {
+			old, err := p.Acquire(t.Context())
+			require.NoError(t, err)
+			lost, err := p.Acquire(t.Context())
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			detector.Scan()
+			require.NoError(t, old.Close())
+			defer runtime.KeepAlive(lost)
+		}
+		got := values(t, reader)
+		for _, p := range []string{"p", "db"} {
+			require.Equal(t, "1", got["ration.pool.suspects{pool="+p+"}"])
+			require.Equal(t, "0", got["ration.pool.near{pool="+p+"}"])
+			require.Equal(t, "2", got["ration.pool.leaks{kind=suspect,pool="+p+"}"])
+			require.Equal(t, "1", got["ration.pool.leaks{kind=recovered,pool="+p+"}"])
+			require.Equal(t, "0", got["ration.pool.leaks{kind=proved,pool="+p+"}"])
+		}
+		runtime.KeepAlive([]any{pool, db})
+	})
+}

@@ -434,3 +434,61 @@ func TestCollector_ScrapesMayMeetEverythingElse(t *testing.T) {
 	require.Equal(t, "2000", value(t, registry, `ration_pool_wait_seconds_count{pool="steady"}`))
 	require.NoError(t, pool.Audit())
 }
+
+func TestCollector_ShowsWhatADetectorFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, registry := registered(t, nil)
+		detector, err := ration.NewDetector(&ration.DetectorOptions{Threshold: time.Second, ProveEvery: 1})
+		require.NoError(t, err)
+		pool := newPool(t, 5, &ration.PoolOptions[*number]{Detector: detector})
+		require.NoError(t, promration.AddPool(c, "p", pool))
+		shows := func(suspects, near, suspect, recovered string) {
+			t.Helper()
+			detector.Scan()
+			require.Equal(t, suspects, value(t, registry, `ration_pool_suspects{pool="p"}`))
+			require.Equal(t, near, value(t, registry, `ration_pool_near{pool="p"}`))
+			require.Equal(t, suspect, value(t, registry, `ration_pool_leaks_total{kind="suspect",pool="p"}`))
+			require.Equal(t, recovered, value(t, registry, `ration_pool_leaks_total{kind="recovered",pool="p"}`))
+			require.Equal(t, "0", value(t, registry, `ration_pool_leaks_total{kind="proved",pool="p"}`))
+		}
+		var leases []ration.Lease[*number]
+		for range 3 {
+			l, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			leases = append(leases, l)
+			shows("0", "0", "0", "0")
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(700 * time.Millisecond)
+		shows("0", "2", "0", "0") // at 850, 800 and 750 ms
+		time.Sleep(200 * time.Millisecond)
+		shows("2", "1", "2", "0")
+		require.NoError(t, leases[0].Close())
+		shows("1", "1", "2", "1")
+		leases[1].Touch()
+		require.NoError(t, leases[2].Close())
+		shows("0", "0", "2", "1") // the other suspect has said that it is at work, not come back
+		require.NoError(t, leases[1].Close())
+		shows("0", "0", "2", "2")
+		runtime.KeepAlive(leases)
+		runtime.KeepAlive(pool)
+	})
+}
+
+func TestCollector_ShowsLeaksThatAreProved(t *testing.T) {
+	c, registry := registered(t, nil)
+	detector, err := ration.NewDetector(&ration.DetectorOptions{ProveEvery: 1})
+	require.NoError(t, err)
+	pool := newPool(t, 5, &ration.PoolOptions[*number]{Detector: detector})
+	require.NoError(t, promration.AddPool(c, "p", pool))
+	func() {
+		_, err := pool.Acquire(t.Context()) // and forgotten
+		require.NoError(t, err)
+	}()
+	collected(t, func() bool {
+		detector.Scan()
+		return value(t, registry, `ration_pool_leaks_total{kind="proved",pool="p"}`) == "1"
+	})
+	require.Equal(t, "1", value(t, registry, `ration_pool_leases{pool="p"}`), "it is still out")
+	runtime.KeepAlive(pool)
+}
