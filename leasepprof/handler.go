@@ -25,7 +25,7 @@ type Handler struct {
 	authorize func(*http.Request) bool
 
 	mu    sync.Mutex // guards pools; no other lock is taken under it
-	pools []func() Pool
+	pools []func() Lender
 }
 
 // NewHandler returns a handler without pools. Nil options are the defaults.
@@ -42,7 +42,7 @@ func NewHandler(opts *Options) *Handler {
 // write them. A nil pool panics.
 func Add[T any, P interface {
 	*T
-	Pool
+	Lender
 }](h *Handler, pool P) {
 	if pool == nil {
 		panic("leasepprof: Add: nil pool")
@@ -51,7 +51,7 @@ func Add[T any, P interface {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.liveLocked() // those that come and go leave nothing behind
-	h.pools = append(h.pools, func() Pool {
+	h.pools = append(h.pools, func() Lender {
 		if p := w.Value(); p != nil {
 			return P(p)
 		}
@@ -60,8 +60,8 @@ func Add[T any, P interface {
 }
 
 // liveLocked returns the pools that are there and forgets the others.
-func (h *Handler) liveLocked() []Pool {
-	var live []Pool
+func (h *Handler) liveLocked() []Lender {
+	var live []Lender
 	kept := h.pools[:0]
 	for _, pool := range h.pools {
 		if p := pool(); p != nil {

@@ -32,8 +32,8 @@ import (
 	"github.com/ration-go/ration"
 )
 
-// A Pool is something that lends: a [*ration.Pool] of anything.
-type Pool interface {
+// A Lender has leases: a [*ration.Pool] of anything.
+type Lender interface {
 	Leases() []ration.LeaseInfo // the open ones
 }
 
@@ -41,7 +41,7 @@ type Pool interface {
 // pprof, compressed. The pools are asked one after the other, so a lease that is
 // given back meanwhile may still be in it. The error is that of w. It is
 // O(open leases), and O(distinct stacks) to resolve them.
-func Write(w io.Writer, pools ...Pool) error {
+func Write(w io.Writer, pools ...Lender) error {
 	now := time.Now()
 	var p profile
 	for _, pool := range pools {
