@@ -89,15 +89,15 @@ type bucketView struct {
 
 // An overview is a line of the table at the top.
 type overview struct {
-	Key             int
-	Kind, Name      string
-	Level, Limit    int64
-	Waiters         int
-	Suspects        int
-	CanWait, Lends  bool // whether there can be waiters and suspects
-	Longest         seconds
-	BarWidth        int // in thousandths
-	Debt            bool
+	Key            int
+	Kind, Name     string
+	Level, Limit   int64
+	Waiters        int
+	Suspects       int
+	CanWait, Lends bool // whether there can be waiters and suspects
+	Longest        seconds
+	BarWidth       int // in thousandths
+	Debt           bool
 }
 
 // A column is a head of the lease table.
