@@ -19,6 +19,9 @@
 //	                                       v            |
 //	                                     Lease[T] #7, #8, #9
 //
+// A [Detector] watches the lease tables of pools and says who has not given back
+// what.
+//
 // A [TokenBucket] bounds how often something may happen, which is another
 // question than how many at once. The two stack: first a token, then a permit.
 //
@@ -46,7 +49,7 @@
 // the next releases repay before anybody else is served.
 //
 // Watch ages, do not guess. That all is lent is no sign of a leak; a lease that
-// is much older than the others may be one. Statistics and lease tables are for
+// is much older than the others may be one. A Detector watches them. Statistics and lease tables are for
 // people and alarms. A decision that depends on one, such as "acquire if some
 // are available", is out of date when it is made: use TryAcquire.
 package ration

@@ -110,6 +110,7 @@ func TestDocs_ReadmeListsEveryOption(t *testing.T) {
 	for _, options := range []reflect.Type{
 		reflect.TypeFor[ration.PoolOptions[int]](),
 		reflect.TypeFor[ration.SemaphoreOptions](),
+		reflect.TypeFor[ration.DetectorOptions](),
 	} {
 		for _, field := range reflect.VisibleFields(options) {
 			require.Regexp(t, "(?m)^\\| .*`"+field.Name+"`.* \\|$", readme, "an option of %v", options)

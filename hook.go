@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
@@ -95,4 +96,11 @@ func tell(fn, undo func()) {
 	}()
 	fn()
 	exiting = false
+}
+
+// logTo logs, if there is a logger.
+func logTo(logger *slog.Logger, level slog.Level, what string, attrs []slog.Attr) {
+	if logger != nil {
+		tell(func() { logger.LogAttrs(context.Background(), level, "ration: "+what, attrs...) }, nil)
+	}
 }

@@ -1,9 +1,6 @@
 package ration
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "runtime"
 
 // A Lease is the right to use a resource of a [Pool] until it is closed. It is
 // got from [Pool.Acquire] and has to be ended once, by Close, Discard or Detach.
@@ -21,56 +18,10 @@ import (
 //
 // Value and Err cost one atomic load, Close what is said at [Pool].
 type Lease[T any] struct {
-	slot *slot[T]
-	id   uint64
+	slot  *slot[T]
+	id    uint64
+	token *leaseToken // set for the leases whose loss the garbage collector can prove
 }
-
-// A slot is a resource and its entry in the lease table. It holds that one
-// resource for life: a replacement gets a slot of its own.
-type slot[T any] struct {
-	pool  *Pool[T]
-	value T
-
-	// state is the last loan's id and what has become of it:
-	//
-	//	 63                                                     2  1  0
-	//	+---------------------------------------------------------+-----+
-	//	| id of the loan, 0 before the first                      |phase|
-	//	+---------------------------------------------------------+-----+
-	//
-	// Whoever swaps it from lent to something else has ended the loan, alone,
-	// and must see to the rest. It is set to lent under pool.mu.
-	state atomic.Uint64
-
-	// Guarded by pool.mu.
-	prev, next *slot[T] // in pool.idle or pool.out; next also links chores.doomed
-
-	// The loan, while there is one. Times are by the pool's clock.
-	owner    string
-	weight   int64
-	lentAt   int64
-	activeAt int64 // lentAt, or the last Touch
-	maxHold  time.Duration
-
-	// The resource.
-	generation uint64 // of the pool when it was opened
-	uses       int    // loans so far
-	idleSince  int64  // if it can age
-	expiresAt  int64  // 0: never
-	fate       fate   // why it is being destroyed
-	identity   identity
-}
-
-// The phases of a loan.
-const (
-	returned uint64 = iota // closed, discarded or detached
-	lent
-	revoked
-
-	phaseBits = 2
-)
-
-func loanState(id, phase uint64) uint64 { return id<<phaseBits | phase }
 
 // end ends the loan, if it has not ended yet.
 func (l Lease[T]) end(phase uint64) bool {
@@ -152,7 +103,10 @@ func (l Lease[T]) Touch() {
 	defer p.mu.Unlock()
 	if l.slot.state.Load() == loanState(l.id, lent) {
 		l.slot.activeAt = now
+		p.touched++
+		p.mark(l.slot, everyWatch, young)
 	}
+	runtime.KeepAlive(l.token)
 }
 
 // Info describes the lease as the lease table does. Once it has ended, only the
@@ -175,36 +129,4 @@ func (l Lease[T]) duplicate() {
 	if l.slot != nil {
 		l.slot.pool.duplicateCloses.Add(1)
 	}
-}
-
-// A slotList is an intrusive list of slots. The zero value is empty.
-type slotList[T any] struct {
-	head, tail *slot[T]
-	len        int
-}
-
-func (l *slotList[T]) pushBack(s *slot[T]) {
-	s.prev, s.next = l.tail, nil
-	if l.tail == nil {
-		l.head = s
-	} else {
-		l.tail.next = s
-	}
-	l.tail = s
-	l.len++
-}
-
-func (l *slotList[T]) remove(s *slot[T]) {
-	if s.prev == nil {
-		l.head = s.next
-	} else {
-		s.prev.next = s.next
-	}
-	if s.next == nil {
-		l.tail = s.prev
-	} else {
-		s.next.prev = s.prev
-	}
-	s.prev, s.next = nil, nil
-	l.len--
 }

@@ -2,7 +2,9 @@ package ration
 
 import (
 	"log/slog"
+	"reflect"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -38,7 +40,8 @@ func (i LeaseInfo) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Frames resolves the stack, if one was recorded.
+// Frames resolves the stack, if one was recorded, from the call into this package
+// on.
 func (i LeaseInfo) Frames() []runtime.Frame {
 	if len(i.Stack) == 0 {
 		return nil
@@ -46,21 +49,17 @@ func (i LeaseInfo) Frames() []runtime.Frame {
 	var frames []runtime.Frame
 	for it := runtime.CallersFrames(i.Stack); ; {
 		frame, more := it.Next()
-		frames = append(frames, frame)
+		if len(frames) > 0 || !isOurs(frame) {
+			frames = append(frames, frame)
+		}
 		if !more {
 			return frames
 		}
 	}
 }
 
-// info describes the open loan of s. pool.mu is held.
-func (s *slot[T]) info(now int64) LeaseInfo {
-	return LeaseInfo{
-		Pool:       s.pool.opts.Name,
-		Owner:      s.owner,
-		ID:         s.state.Load() >> phaseBits,
-		Weight:     s.weight,
-		AcquiredAt: s.pool.clock.start.Add(time.Duration(s.lentAt)),
-		Age:        time.Duration(max(0, now-s.activeAt)),
-	}
+var ourPackage = reflect.TypeFor[Detector]().PkgPath() + "."
+
+func isOurs(f runtime.Frame) bool {
+	return strings.HasPrefix(f.Function, ourPackage) && !strings.HasSuffix(f.File, "_test.go")
 }

@@ -58,14 +58,15 @@ type Pool[T any] struct {
 	// Lock order: mu, then the semaphore's. No user code is run and nobody woken
 	// under mu: what there is to do afterwards is collected in chores.
 
-	permits *Semaphore
-	open    func(context.Context) (T, error) // nil: resources are values made on the spot
-	opts    PoolOptions[T]
-	clock   clock
-	alive   context.Context // ends with the pool
-	kill    context.CancelFunc
-	timed   bool // resources can age
-	watched bool // there is an observer
+	permits  *Semaphore
+	open     func(context.Context) (T, error) // nil: resources are values made on the spot
+	opts     PoolOptions[T]
+	clock    clock
+	alive    context.Context // ends with the pool
+	kill     context.CancelFunc
+	timed    bool                        // resources can age
+	observed bool                        // there is an observer
+	sampling atomic.Pointer[sampling[T]] // what is to be recorded of leases; nil: nothing
 
 	mu         sync.Mutex
 	closed     bool
@@ -84,6 +85,8 @@ type Pool[T any] struct {
 	needers    waitQueue             // borrowers with a permit and without a resource; tags are *need[T]
 	warmers    waitQueue             // callers of Warm; n is their target
 	upkeep     upkeep
+	cursors    *cursor[T] // of the walks through out
+	watching
 
 	heldWeight int64   // permits of the loans
 	onTheWay   int64   // permits of borrowers that have no loan yet
@@ -136,11 +139,14 @@ func newPool[T any](capacity int64, open func(context.Context) (T, error), opts 
 	}
 	p.opts.OpenTimeout = max(0, p.opts.OpenTimeout)
 	p.timed = opts.Check != nil && opts.CheckAfter > 0 || opts.MaxIdleTime > 0 || opts.MaxLifetime > 0
-	p.watched = p.opts.Observer.any()
+	p.observed = p.opts.Observer.any()
 	p.alive, p.kill = context.WithCancel(context.Background())
 	p.alive.Done() // made here and now, and not in whichever testing/synctest bubble needs it first
 	if opts.MinIdle > 0 {
 		p.tidy() // settle opens them
+	}
+	if opts.Detector != nil {
+		opts.Detector.Watch(p)
 	}
 	return p, nil
 }

@@ -130,13 +130,18 @@ func (p *Pool[T]) answerWarm(w *waiter, state waiterState, err error, after *cho
 // and until it stops there is one more at work than the capacity says. Revoke
 // reports whether there was such a lease. It is O(open leases).
 func (p *Pool[T]) Revoke(id uint64) bool {
-	p.mu.Lock()
-	s := p.out.head
-	for s != nil && s.state.Load() != loanState(id, lent) {
-		s = s.next
-	}
-	p.mu.Unlock()
-	if s == nil || !(Lease[T]{slot: s, id: id}).end(revoked) {
+	var found *slot[T]
+	p.walk(func(s *slot[T]) bool {
+		if s.state.Load() == loanState(id, lent) {
+			found = s
+		}
+		return found == nil
+	})
+	return found != nil && p.revoke(found, id)
+}
+
+func (p *Pool[T]) revoke(s *slot[T], id uint64) bool {
+	if !(Lease[T]{slot: s, id: id}).end(revoked) {
 		return false
 	}
 	p.endLoan(s, "revoked", destroyRevoked)
@@ -182,10 +187,9 @@ func (p *Pool[T]) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	now := p.clock.now()
+	leases := p.Leases()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	leases := p.leases(now, p.out.len)
 	return &CloseError{
 		Pool:   p.opts.Name,
 		Err:    cmp.Or(ctx.Err(), context.Canceled), // for a foreign context that does not keep its word

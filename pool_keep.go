@@ -1,7 +1,6 @@
 package ration
 
 import (
-	"context"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -250,13 +249,7 @@ func (p *Pool[T]) tellOpened(err error, took time.Duration) {
 }
 
 func (p *Pool[T]) log(level slog.Level, what string, attrs ...slog.Attr) {
-	if p.opts.Logger == nil {
-		return
-	}
-	tell(func() {
-		attrs = append(attrs, slog.String("pool", p.opts.Name))
-		p.opts.Logger.LogAttrs(context.Background(), level, "ration: "+what, attrs...)
-	}, nil)
+	logTo(p.opts.Logger, level, what, append(attrs, slog.String("pool", p.opts.Name)))
 }
 
 // upkeep is what the pool does without being asked. It has timers, but no

@@ -191,6 +191,12 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 	s.owner, s.weight, s.maxHold = o.Owner, o.Weight, o.MaxHold
 	s.lentAt, s.activeAt = now, now
 	s.uses++
+	if p.holds != nil {
+		s.weighs = p.holds.weighs(now)
+	}
+	if o.MaxHold != 0 {
+		p.ownHolds++
+	}
 	s.state.Store(loanState(p.lastID, lent))
 	p.out.pushBack(s)
 	p.heldWeight += o.Weight
@@ -202,6 +208,9 @@ func (p *Pool[T]) lend(s *slot[T], o *AcquireOptions, now int64) Lease[T] {
 func (p *Pool[T]) lent(l Lease[T], o *AcquireOptions, start int64, outcome string) Lease[T] {
 	if p.opts.MinIdle > 0 {
 		p.tidy() // one idle resource fewer
+	}
+	if sampling := p.sampling.Load(); sampling != nil {
+		l = p.record(l, sampling)
 	}
 	if p.opts.Observer.Acquired != nil {
 		event := AcquireEvent{

@@ -87,6 +87,9 @@ type PoolOptions[T any] struct {
 	// for TryAcquire, and goes back if no lease comes of it. Buckets may be shared.
 	Rate *TokenBucket
 
+	// Detector watches the pool for leases that do not come back, from the start.
+	Detector *Detector
+
 	// Logger is told of failures that nobody else is told of, and of revoked
 	// leases. Without it the pool is silent.
 	Logger *slog.Logger
@@ -127,5 +130,5 @@ func (o *PoolOptions[T]) validate(capacity int64) error {
 type AcquireOptions struct {
 	Owner   string        // free text, shown wherever the lease is
 	Weight  int64         // permits the lease holds; 0 means 1, negative panics
-	MaxHold time.Duration // the lease's own threshold for a leak detector; negative: never a suspect; 0: the detector's. There is no detector yet.
+	MaxHold time.Duration // the lease's own threshold instead of [DetectorOptions].Threshold; 0: that; negative: it is never a suspect
 }

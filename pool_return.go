@@ -17,8 +17,10 @@ func (p *Pool[T]) takeBack(s *slot[T]) error {
 }
 
 func (p *Pool[T]) takeBackReset(s *slot[T]) (err error) {
+	now := p.clock.now()
 	p.mu.Lock()
-	p.out.remove(s)
+	p.writeOff(s, keep, now) // the loan ends here and not after Reset
+	p.strike(s)
 	p.loose++
 	p.mu.Unlock()
 	finish := func(failed error) error {
@@ -59,7 +61,7 @@ func (p *Pool[T]) expel(s *slot[T]) error { return p.endLoan(s, "discarded", des
 // for the resource.
 func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) error {
 	var now int64
-	if p.timed || p.watched {
+	if p.timed || p.observed || s.weighs > 0 {
 		now = p.clock.now()
 	}
 	var after chores[T]
@@ -71,7 +73,10 @@ func (p *Pool[T]) endLoan(s *slot[T], how string, f fate) error {
 			Held: time.Duration(now - s.lentAt), How: how,
 		}
 	}
-	p.out.remove(s)
+	if s.isWatched() {
+		p.writeOff(s, f, now)
+	}
+	p.strike(s)
 	p.heldWeight -= s.weight
 	if !p.permits.giveFast(s.weight) {
 		p.permits.release(s.weight, &after.permits)

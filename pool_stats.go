@@ -116,18 +116,26 @@ func (p *Pool[T]) snapshot() PoolStats {
 	s.Opening = p.opening
 	s.Destroying = p.destroying
 	s.Waiters = p.permits.Waiters() + p.needers.len
+	s.Near, s.Suspects = p.near, int(p.suspects.Load())
 	s.Outcomes.Granted = s.Acquired - s.Outcomes.Opened
 	s.DuplicateCloses = p.duplicateCloses.Load()
 	return s
 }
 
-// Leases returns the open leases, oldest first. It is O(open leases). For
-// monitoring, not for control.
+// Leases returns the open leases, oldest first. It is O(open leases), and holds
+// up nobody for that: of leases that end or are made meanwhile, some may be
+// missing and some may be there. For monitoring, not for control.
 func (p *Pool[T]) Leases() []LeaseInfo {
 	now := p.clock.now()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.leases(now, p.out.len)
+	open := p.out.len
+	p.mu.Unlock()
+	infos := make([]LeaseInfo, 0, open) // not under mu: a large one takes its time
+	p.walk(func(s *slot[T]) bool {
+		infos = append(infos, s.info(now))
+		return true
+	})
+	return infos
 }
 
 // leases describes the oldest open leases, at most limit.
@@ -188,5 +196,3 @@ func (p *Pool[T]) Audit() error {
 	law(!p.closed || p.idle.len == 0, "%d resources idle in a closed pool", p.idle.len)
 	return errors.Join(errs...)
 }
-
-func (s *slot[T]) isLent() bool { return s.state.Load()&(1<<phaseBits-1) == lent }

@@ -54,12 +54,36 @@ func newPoolStress(t *testing.T, opts *thingOptions) *poolStress {
 		return chance(50, errTest)
 	}
 	opts.CheckAfter = 20 * time.Microsecond
+	opts.Detector = newStressDetector(t)
 	x.testPool = newTestPool(t, poolStressCapacity, func(context.Context) error {
 		yield(3)
 		return chance(20, errTest)
 	}, opts)
 	x.limit.Store(0) // after a shrink there may be more; Audit sees to it
 	return x
+}
+
+// newStressDetector returns a detector that is at work all the time.
+func newStressDetector(t *testing.T) *Detector {
+	d, err := NewDetector(&DetectorOptions{Threshold: leastThreshold, Interval: leastInterval, StackEvery: 50, ProveEvery: 50, Reclaim: true})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			d.Scan()
+			d.Stats()
+			runtime.Gosched()
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		require.Zero(t, d.Stats().ProvedTotal, "no lease is dropped here")
+		require.Zero(t, d.Stats().SuspectsNow)
+	})
+	return d
 }
 
 func yield(most int) {
