@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -215,3 +216,6 @@ func shortage(available int64) int64 { return max(0, -available) }
 func (p poolView) Debt() int64      { return shortage(p.Available) }
 func (s semaphoreView) Debt() int64 { return shortage(s.Available) }
 func (b bucketView) Debt() int64    { return shortage(b.Tokens) }
+
+// RateText is the rate for people: 1 per 20ms.
+func (b bucketView) RateText() string { return strings.Replace(b.Rate, "/", " per ", 1) }

@@ -17,6 +17,7 @@ type Waits struct {
 	// buckets are log-linear: the first is below 1,024 ns, then come 8 of equal
 	// width to each power of two.
 	buckets [waitBuckets]atomic.Uint64
+	longest atomic.Int64
 }
 
 const (
@@ -28,6 +29,12 @@ const (
 // Acquired counts an acquire, failed ones included: a figure of the successful
 // ones would hide an outage. It costs one atomic addition.
 func (w *Waits) Acquired(e ration.AcquireEvent) {
+	for {
+		longest := w.longest.Load()
+		if int64(e.Waited) <= longest || w.longest.CompareAndSwap(longest, int64(e.Waited)) {
+			break
+		}
+	}
 	w.buckets[waitBucket(e.Waited)].Add(1)
 }
 
@@ -52,6 +59,7 @@ func waitBucketTop(i int) time.Duration {
 // A waitCount is the state of a Waits at some time.
 type waitCount struct {
 	at      time.Time
+	longest time.Duration // ever
 	buckets [waitBuckets]uint64
 }
 
@@ -60,6 +68,7 @@ func (w *Waits) count(at time.Time) *waitCount {
 	for i := range w.buckets {
 		c.buckets[i] = w.buckets[i].Load()
 	}
+	c.longest = time.Duration(w.longest.Load()) // after the buckets, so that it is that of all in them
 	return c
 }
 
@@ -95,7 +104,7 @@ type waitPercentiles struct {
 }
 
 // percentiles compares two counts of one Waits. Each is the top of its bucket, so
-// it is at most 12.5 % too high.
+// it is at most 12.5 % too high, but none is more than the longest wait.
 func percentiles(before, now *waitCount) *waitPercentiles {
 	p := &waitPercentiles{Window: seconds(now.at.Sub(before.at))}
 	var counts [waitBuckets]uint64
@@ -111,7 +120,7 @@ func percentiles(before, now *waitCount) *waitPercentiles {
 		for i := waitBuckets - 1; i >= 0; i-- {
 			if counts[i] >= left {
 				if left > 0 {
-					*q.to = seconds(waitBucketTop(i))
+					*q.to = seconds(min(waitBucketTop(i), now.longest))
 				}
 				break
 			}

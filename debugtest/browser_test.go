@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -35,12 +36,10 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, // which root cannot have
-		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("force-color-profile", "srgb"),
-		chromedp.WSURLReadTimeout(patience),
 	)...)
 	ctx, cancelBrowser := chromedp.NewContext(allocator)
-	if err := chromedp.Run(ctx); err != nil {
+	if err := chromedp.Do(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "no browser, which setup.sh installs:", err)
 		return 1
 	}
@@ -65,34 +64,35 @@ type tab struct {
 }
 
 // open opens a tab with the page of a server.
-func open(t *testing.T, url string, actions ...chromedp.Action) *tab {
+func open(t *testing.T, url string, actions ...action) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	ctx, cancelTime := context.WithTimeout(ctx, patience)
 	t.Cleanup(cancelTime)
 	tab := &tab{T: t, ctx: ctx, dialogs: new(int)}
-	chromedp.ListenTarget(ctx, func(event any) {
+	require.NoError(t, chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
 		case *page.EventJavascriptDialogOpening:
 			*tab.dialogs++
 		case *runtime.EventExceptionThrown:
-			t.Errorf("exception in the page: %s", e.ExceptionDetails.Error())
+			t.Errorf("exception in the page: %v", e.ExceptionDetails)
 		}
-	})
-	tab.run(append(actions, chromedp.Navigate(url), chromedp.WaitReady("#main"))...)
+	}))
+	tab.run(append(actions, chromedp.Navigate(url), chromedp.WaitReady(css("#main")))...)
 	return tab
 }
 
-func (t *tab) run(actions ...chromedp.Action) {
+func (t *tab) run(actions ...action) {
 	t.Helper()
-	require.NoError(t, chromedp.Run(t.ctx, actions...))
+	require.NoError(t, chromedp.Do(t.ctx, actions...))
 }
 
 // eval returns the value of a JavaScript expression.
 func eval[V any](t *tab, expression string) (v V) {
 	t.Helper()
-	t.run(chromedp.Evaluate(expression, &v))
+	v, err := chromedp.Run(t.ctx, chromedp.Evaluate[V](expression))
+	require.NoError(t, err)
 	return v
 }
 
@@ -100,22 +100,31 @@ func eval[V any](t *tab, expression string) (v V) {
 func (t *tab) until(expression string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		var yes bool
-		err := chromedp.Run(t.ctx, chromedp.Evaluate("!!("+expression+")", &yes))
+		yes, err := chromedp.Run(t.ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
 		return err == nil && yes // it fails while the page is being loaded
 	}, patience, 20*time.Millisecond, "never true: %s", expression)
 }
 
-func size(width, height int64) chromedp.Action {
+type (
+	action = chromedp.Action[chromedp.Void]
+	css    = chromedp.CSS
+)
+
+func size(width, height int64) action {
 	return chromedp.EmulateViewport(width, height, chromedp.EmulateScale(1))
 }
 
-func dark(yes bool) chromedp.Action {
+func dark(yes bool) action {
 	scheme := "light"
 	if yes {
 		scheme = "dark"
 	}
-	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}})
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	})
 }
 
 // serve starts a server with a page at some path.

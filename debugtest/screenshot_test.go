@@ -26,10 +26,10 @@ func TestScreenshots(t *testing.T) {
 		{"debug-phone.png", 390, 0, false},
 	} {
 		tab := open(t, url, size(picture.width, 900), dark(picture.dark))
-		tab.run(chromedp.Click("#pause"))
-		tab.run(chromedp.Evaluate("document.querySelector('tr.suspect details').open = true", nil))
-		var png []byte
-		tab.run(chromedp.FullScreenshot(&png, 100))
+		tab.run(chromedp.Click(css("#pause")))
+		tab.run(chromedp.Click(css("tr.suspect .by summary")))
+		png, err := chromedp.Run(tab.ctx, chromedp.FullScreenshot(100))
+		require.NoError(t, err)
 		require.NotEmpty(t, png)
 		require.Less(t, len(png), 200_000, "too large for the repository")
 		if *screenshots != "" {
