@@ -5,5 +5,5 @@
 // What it needs beside Go modules, setup.sh installs. To take the pictures in
 // docs/img anew:
 //
-//	go test -run TestScreenshots -screenshots ../docs/img
+//	go test -trimpath -run TestScreenshots -screenshots ../docs/img
 package debugtest

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
-	"runtime"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,135 +18,145 @@ import (
 	"github.com/ration-go/ration/debug"
 )
 
-// A watched pool is a pool with what a detector would have found in it, and with
-// leases that are older than they are.
-type watched struct {
-	*ration.Pool[struct{}]
-	age   func(ration.LeaseInfo) time.Duration
-	stack []uintptr
+// scene returns the page of a service that has run for some minutes and has
+// forgotten a lease. The minutes pass in a bubble, in an instant.
+func scene(t *testing.T) (html []byte) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		s := newService(t, ctx)
+		time.Sleep(30 * time.Second)
+		s.sendNewsletter(ctx)
+		time.Sleep(239 * time.Second)
+		s.runInvoices(ctx)
+		time.Sleep(28 * time.Second)
+
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		s.page.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		html = w.Body.Bytes()
+
+		stop()
+		s.running.Wait()
+	})
+	return html
 }
 
-func (w *watched) Stats() ration.PoolStats {
-	s := w.Pool.Stats()
-	for _, l := range w.Leases() {
-		switch {
-		case l.Suspect:
-			s.Suspects++
-		case l.Near:
-			s.Near++
+var errGreeting = errors.New("421 try again later")
+
+type service struct {
+	page    *debug.Page
+	mail    *ration.Pool[struct{}]
+	uploads *ration.Semaphore
+	api     *ration.TokenBucket
+	running sync.WaitGroup
+	started time.Time
+	loans   atomic.Int64
+}
+
+func newService(t *testing.T, ctx context.Context) *service {
+	s := &service{started: time.Now(), page: debug.New(&debug.Options{Revoke: true})}
+	detector, err := ration.NewDetector(&ration.DetectorOptions{Threshold: 30 * time.Second, StackEvery: 1})
+	require.NoError(t, err)
+	waits := new(debug.Waits)
+	dials := 0
+	s.mail, err = ration.NewPool(8, func(context.Context) (struct{}, error) {
+		time.Sleep(40 * time.Millisecond)
+		if dials++; dials%9 == 0 {
+			return struct{}{}, errGreeting
 		}
+		return struct{}{}, nil
+	}, &ration.PoolOptions[struct{}]{
+		Name:       "mail",
+		MaxOpening: 1,
+		Observer:   ration.Observer{Acquired: waits.Acquired},
+	})
+	require.NoError(t, err)
+	detector.Watch(s.mail)
+	s.uploads = ration.NewSemaphore(64, nil)
+	s.api, err = ration.NewTokenBucket(ration.PerSecond(5), 100)
+	require.NoError(t, err)
+	s.page.Add("mail", debug.Pool(s.mail, waits))
+	s.page.Add("uploads", debug.Semaphore(s.uploads))
+	s.page.Add("partner API", debug.Bucket(s.api))
+
+	s.running.Go(func() { detector.Run(ctx) })
+	s.running.Go(func() { s.page.Run(ctx) })
+	s.running.Go(func() { s.upload(ctx) })
+	s.running.Go(func() { s.callPartner(ctx) })
+	for w := range 9 {
+		s.running.Go(func() { s.work(ctx, w) })
 	}
-	s.Suspected, s.Recovered = uint64(s.Suspects)+3, 3
 	return s
 }
 
-func (w *watched) Leases() []ration.LeaseInfo {
-	leases := w.Pool.Leases()
-	for i := range leases {
-		l := &leases[i]
-		l.Age += w.age(*l)
-		l.AcquiredAt = l.AcquiredAt.Add(-w.age(*l))
-		l.Suspect = l.Age > 30*time.Second
-		l.Near = !l.Suspect && l.Age > 24*time.Second
-		l.Stack = w.stack
-	}
-	return leases
+// wave goes between 0 and 1, once in a period.
+func (s *service) wave(period time.Duration) float64 {
+	return 0.5 + 0.5*math.Sin(2*math.Pi*time.Since(s.started).Seconds()/period.Seconds())
 }
 
-func callers() []uintptr {
-	pcs := make([]uintptr, 32)
-	return pcs[:runtime.Callers(1, pcs)]
+func (s *service) sendNewsletter(ctx context.Context) {
+	s.mail.AcquireWith(ctx, ration.AcquireOptions{Owner: "newsletter #4812"}) // forgotten
 }
 
-// scene serves a page of a service that has seen some minutes, in a few seconds.
-func scene(t *testing.T) (url string) {
-	const tick = 100 * time.Millisecond // of the history; one looks like five
-	p := debug.New(&debug.Options{Interval: tick, History: 60 * tick, Refresh: time.Second, Revoke: true})
+func (s *service) runInvoices(ctx context.Context) {
+	s.mail.AcquireWith(ctx, ration.AcquireOptions{Owner: "invoice run", Weight: 2})
+}
 
-	waits := new(debug.Waits)
-	broken := errors.New("421 closing")
-	mail, err := ration.NewPool(8, func(context.Context) (struct{}, error) { return struct{}{}, nil }, &ration.PoolOptions[struct{}]{
-		Observer: ration.Observer{Acquired: waits.Acquired},
-		Broken:   func(err error) bool { return errors.Is(err, broken) },
-	})
-	require.NoError(t, err)
-	lender := &watched{Pool: mail, stack: callers(), age: func(l ration.LeaseInfo) time.Duration {
-		switch l.Owner {
-		case "newsletter #4812":
-			return 4*time.Minute + 12*time.Second
-		case "invoice run":
-			return 19 * time.Second
+// work is busy more or less, so that the pool is now full and now not.
+func (s *service) work(ctx context.Context, worker int) {
+	owners := []string{"POST /orders", "GET /orders/{id}/receipt", "POST /reminders", "password reset", "webhook"}
+	for ctx.Err() == nil {
+		if float64(worker) > 2+7*s.wave(200*time.Second) {
+			pause(ctx, time.Second)
+			continue
 		}
-		return 0
-	}}
-	uploads := ration.NewSemaphore(64, nil)
-	api, err := ration.NewTokenBucket(ration.PerSecond(50), 100)
-	require.NoError(t, err)
-	p.Add("mail", debug.Pool(lender, waits))
-	p.Add("uploads", debug.Semaphore(uploads))
-	p.Add("partner API", debug.Bucket(api))
-	url = serve(t, p)
-
-	ctx, stop := context.WithCancel(t.Context())
-	var load sync.WaitGroup
-	load.Go(func() { p.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		load.Wait()
-		runtime.KeepAlive(lender) // the page does not
-	})
-	until := time.Now().Add(60 * tick)
-	phase := func() float64 { return float64(time.Until(until)) / float64(60*tick) } // 1 to 0
-
-	borrow(t, mail, "newsletter #4812", 1)
-	borrow(t, mail, "invoice run", 2)
-	owners := []string{"GET /orders", "GET /orders/{id}", "POST /reminders", "export", "webhook"}
-	var n atomic.Int64
-	for w := range 9 {
-		load.Go(func() {
-			for ctx.Err() == nil {
-				busy := 0.5 + 0.5*math.Sin(phase()*9)
-				if float64(w) > 2+busy*7 {
-					pause(ctx, tick)
-					continue
-				}
-				i := n.Add(1)
-				acquiring, cancel := context.WithTimeout(ctx, 3*tick)
-				lease, err := mail.AcquireWith(acquiring, ration.AcquireOptions{Owner: owners[i%5]})
-				cancel()
-				if err != nil {
-					continue
-				}
-				pause(ctx, tick/2*time.Duration(1+i%4))
-				if i%17 == 0 {
-					lease.Discard()
-				} else {
-					lease.Close()
-				}
-			}
-		})
+		i := s.loans.Add(1)
+		s.sendMail(ctx, owners[i%5], time.Duration(1+i%7)*170*time.Millisecond, i%61 == 0)
 	}
-	load.Go(func() {
-		held := int64(0)
-		for ctx.Err() == nil {
-			want := int64(30 + 25*math.Sin(phase()*7))
-			if phase() < 0.3 {
-				uploads.Resize(40)
-			}
-			if want > held && uploads.TryAcquire(want-held) || want < held {
-				if want < held {
-					uploads.Release(held - want)
-				}
-				held = want
-			}
-			if math.Sin(phase()*40) > 0 {
-				api.Allow(12)
-			}
-			pause(ctx, tick)
+}
+
+func (s *service) sendMail(ctx context.Context, owner string, takes time.Duration, breaks bool) {
+	acquiring, cancel := context.WithTimeout(ctx, 700*time.Millisecond)
+	defer cancel()
+	lease, err := s.mail.AcquireWith(acquiring, ration.AcquireOptions{Owner: owner})
+	if err != nil {
+		return
+	}
+	defer lease.Close()
+	pause(ctx, takes)
+	if breaks {
+		lease.Discard()
+	}
+}
+
+// upload holds more and less, and more than there is when it is cut down.
+func (s *service) upload(ctx context.Context) {
+	var held int64
+	for ctx.Err() == nil {
+		if time.Since(s.started) > 280*time.Second {
+			s.uploads.Resize(40)
 		}
-	})
-	pause(ctx, time.Until(until))
-	return url
+		switch want := int64(6 + 50*s.wave(4*time.Minute)); {
+		case want > held && s.uploads.TryAcquire(want-held):
+			held = want
+		case want < held:
+			s.uploads.Release(held - want)
+			held = want
+		}
+		pause(ctx, time.Second)
+	}
+	s.uploads.Release(held)
+}
+
+func (s *service) callPartner(ctx context.Context) {
+	for ctx.Err() == nil {
+		if s.wave(50*time.Second) > 0.5 {
+			s.api.Allow(9)
+		}
+		pause(ctx, time.Second)
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) {

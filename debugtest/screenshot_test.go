@@ -2,6 +2,8 @@ package debugtest
 
 import (
 	"flag"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,7 +17,9 @@ var screenshots = flag.String("screenshots", "", "directory to write pictures of
 // TestScreenshots makes pictures for the documentation, if it is told where to.
 // It always builds the scene and looks at it.
 func TestScreenshots(t *testing.T) {
-	url := scene(t)
+	html := scene(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(html) }))
+	defer server.Close()
 	for _, picture := range []struct {
 		name          string
 		width, height int64
@@ -25,9 +29,10 @@ func TestScreenshots(t *testing.T) {
 		{"debug-dark.png", 1180, 0, true},
 		{"debug-phone.png", 390, 0, false},
 	} {
-		tab := open(t, url, size(picture.width, 900), dark(picture.dark))
+		tab := open(t, server.URL, size(picture.width, 900), dark(picture.dark))
 		tab.run(chromedp.Click(css("#pause")))
 		tab.run(chromedp.Click(css("tr.suspect .by summary")))
+		tab.run(chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
 		png, err := chromedp.Run(tab.ctx, chromedp.FullScreenshot(100))
 		require.NoError(t, err)
 		require.NotEmpty(t, png)
