@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -109,7 +108,7 @@ func (f figure) draw(c draw.Canvas) {
 		c.FillText(small, vg.Point{X: x + 21, Y: top}, e.name)
 		x += 21 + small.Width(e.name) + 14
 	}
-	area := draw.Crop(c, 0, 0, 16, top-8-c.Max.Y)
+	area := draw.Crop(c, 0, 0, 18, top-6-c.Max.Y)
 	f.drawPlots(area)
 }
 
@@ -137,18 +136,16 @@ func (f figure) drawPlots(area draw.Canvas) {
 func newPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Title.TextStyle = style(9.5, ink)
-	p.Title.Padding = 5
+	p.Title.TextStyle = withAlign(style(9.5, ink), p.Title.TextStyle)
+	p.Title.Padding = 4
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle = style(8.5, faint)
+		a.Label.TextStyle = withAlign(style(8.5, faint), a.Label.TextStyle)
+		a.Label.Padding = 3
 		a.Tick.Label = withAlign(style(8, faint), a.Tick.Label)
 		a.LineStyle = lineStyle(faint, 0.5)
 		a.Tick.LineStyle = lineStyle(faint, 0.5)
 		a.Padding = 0
 	}
-	p.Y.Label.TextStyle.Rotation = math.Pi / 2
-	p.Y.Label.TextStyle.XAlign, p.Y.Label.TextStyle.YAlign = text.XCenter, text.YTop
-	p.X.Label.TextStyle.XAlign, p.X.Label.TextStyle.YAlign = text.XCenter, text.YTop
 	lines := plotter.NewGrid()
 	lines.Horizontal = lineStyle(grid, 0.6)
 	lines.Vertical = lineStyle(grid, 0.6)
@@ -156,8 +153,9 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
+// withAlign is a style that is aligned, and turned, as another one is.
 func withAlign(s, as text.Style) text.Style {
-	s.XAlign, s.YAlign = as.XAlign, as.YAlign
+	s.XAlign, s.YAlign, s.Rotation = as.XAlign, as.YAlign, as.Rotation
 	return s
 }
 
@@ -192,6 +190,10 @@ func nanoseconds(v float64) string {
 	default:
 		return fmt.Sprintf("%g ns", v)
 	}
+}
+
+func commaTicks(values ...float64) plot.ConstantTicks {
+	return ticks(func(v float64) string { return commas(fmt.Sprint(v)) }, values...)
 }
 
 func addLine(p *plot.Plot, points plotter.XYs, s draw.LineStyle) {

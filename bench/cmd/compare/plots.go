@@ -42,7 +42,7 @@ func (d *data) waits() figure {
 			wait := max(10, median(d.values(quantileUnit(q), "Waits", "impl", impl.Name, "workers", strconv.Itoa(cdfWorkers))))
 			lo, hi = min(lo, wait), max(hi, wait)
 			below = append(below, plotter.XY{X: wait, Y: q})
-			if q < 1 && 1-q <= 0.5 {
+			if q < 1 {
 				above = append(above, plotter.XY{X: wait, Y: 1 - q})
 			}
 		}
@@ -57,8 +57,8 @@ func (d *data) waits() figure {
 	most.Y.Min, most.Y.Max = 0, 1
 	most.Y.Tick.Marker = ticks(percent, 0, 0.25, 0.5, 0.75, 1)
 	tail.Y.Scale = plot.LogScale{}
-	tail.Y.Min, tail.Y.Max = 1e-4, 0.5
-	tail.Y.Tick.Marker = ticks(percent, 1e-4, 1e-3, 1e-2, 1e-1, 0.5)
+	tail.Y.Min, tail.Y.Max = 1e-4, 1
+	tail.Y.Tick.Marker = ticks(percent, 1e-4, 1e-3, 1e-2, 1e-1, 1)
 	return figure{
 		name:   "waits",
 		title:  fmt.Sprintf("How long an Acquire waits: %d goroutines, %d permits, held for %v", cdfWorkers, waitPermits, waitHold),
@@ -91,7 +91,7 @@ func (d *data) crowds() figure {
 	for _, n := range crowds {
 		counts = append(counts, float64(n))
 	}
-	p.X.Tick.Marker = ticks(func(v float64) string { return commas(fmt.Sprint(v)) }, counts...)
+	p.X.Tick.Marker = commaTicks(counts...)
 	p.Y.Min, p.Y.Max = 0, top*1.05
 	return figure{
 		name:   "throughput",
@@ -145,7 +145,7 @@ func addSizes(p *plot.Plot, points plotter.XYs, impl string) {
 		panic(err)
 	}
 	dots.GlyphStyleFunc = func(i int) draw.GlyphStyle {
-		return draw.GlyphStyle{Color: implInk[impl], Radius: vg.Length(2 + 1.3*float64(i)), Shape: draw.CircleGlyph{}}
+		return draw.GlyphStyle{Color: implInk[impl], Radius: vg.Length(2 + 1.2*float64(i)), Shape: draw.RingGlyph{}}
 	}
 	p.Add(dots)
 }

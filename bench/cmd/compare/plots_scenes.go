@@ -52,7 +52,7 @@ func (d *data) shrink() figure {
 	addSteps(p, capacity, dashed)
 	down, up := d.event("shrink", "shrink"), d.event("shrink", "grow")
 	p.Y.Min, p.Y.Max = debt-0.6, 14
-	p.Y.Tick.Marker = ticks(func(v float64) string { return fmt.Sprint(v) }, -8, -4, 0, 4, 8, 12)
+	p.Y.Tick.Marker = commaTicks(-8, -4, 0, 4, 8, 12)
 	addText(p, down+15, 13.2, "Resize(4), at once", ink, text.XLeft)
 	addText(p, up+15, 13.2, "Resize(12)", ink, text.XLeft)
 	addText(p, down+120, debt+1, "debt, repaid by what comes back", red, text.XLeft)
@@ -61,7 +61,7 @@ func (d *data) shrink() figure {
 	waiters := d.states("shrink", "waiters")
 	addSteps(w, waiters, lineStyle(red, 1.4))
 	w.Y.Min, w.Y.Max = 0, 12
-	w.Y.Tick.Marker = ticks(func(v float64) string { return fmt.Sprint(v) }, 0, 5, 10)
+	w.Y.Tick.Marker = commaTicks(0, 5, 10)
 	sameTime(capacity, p, w)
 	return figure{
 		name:  "shrink",
@@ -76,7 +76,7 @@ func (d *data) shrink() figure {
 // leak is how one is found: who has borrowed when, and what is available.
 func (d *data) leak() figure {
 	p := newPlot("", "", "")
-	owners := []string{"newsletter", "report", "worker-5", "worker-4", "worker-3", "worker-2", "worker-1"}
+	owners := []string{"newsletter", "report", "worker5", "worker4", "worker3", "worker2", "worker1"}
 	suspect, revoke := d.event("leak", "suspect"), d.event("leak", "revoke")
 	threshold := float64(leakThreshold / time.Millisecond)
 	for i, owner := range owners {
@@ -88,7 +88,7 @@ func (d *data) leak() figure {
 				addBox(p, suspect, y-0.3, until, y+0.3, red)
 				addText(p, suspect-6, y, fmt.Sprintf("LEAK-SUSPECT at %.0f ms of age", suspect-from), color.White, text.XRight)
 				addText(p, until+8, y, "Revoke", ink, text.XLeft)
-				addText(p, from+threshold, y+0.62, "threshold", faint, text.XCenter)
+				addText(p, from+threshold, y+0.56, "threshold", faint, text.XCenter)
 				tick := plotter.XYs{{X: from + threshold, Y: y - 0.42}, {X: from + threshold, Y: y + 0.42}}
 				addLine(p, tick, lineStyle(ink, 1))
 				continue
@@ -113,7 +113,7 @@ func (d *data) leak() figure {
 	addSteps(a, available, lineStyle(green, 1.6))
 	top := slices.MaxFunc(available, func(a, b plotter.XY) int { return cmp.Compare(a.Y, b.Y) }).Y
 	a.Y.Min, a.Y.Max = 0, top+0.5
-	a.Y.Tick.Marker = ticks(func(v float64) string { return fmt.Sprint(v) }, 0, 2, 4, 6)
+	a.Y.Tick.Marker = commaTicks(0, 2, 4, 6)
 	dashed := lineStyle(ink, 0.8)
 	dashed.Dashes = []vg.Length{3, 3}
 	addLine(a, plotter.XYs{{X: revoke, Y: 0}, {X: revoke, Y: top + 0.5}}, dashed)
@@ -137,6 +137,6 @@ func sameTime(points plotter.XYs, plots ...*plot.Plot) {
 		for v := 0.0; v <= p.X.Max; v += 400 {
 			at = append(at, v)
 		}
-		p.X.Tick.Marker = ticks(func(v float64) string { return fmt.Sprint(v) }, at...)
+		p.X.Tick.Marker = commaTicks(at...)
 	}
 }

@@ -142,7 +142,7 @@ func leakScene(w io.Writer) error {
 	for i := range 5 {
 		random := rand.New(rand.NewPCG(2, uint64(i)))
 		s.running.Go(func() {
-			owner := fmt.Sprintf("worker-%d", i+1)
+			owner := fmt.Sprintf("worker%d", i+1)
 			for ctx.Err() == nil {
 				pause(ctx, time.Duration(random.IntN(120))*time.Millisecond)
 				s.hold(ctx, ration.AcquireOptions{Owner: owner}, time.Duration(40+random.IntN(160))*time.Millisecond)
