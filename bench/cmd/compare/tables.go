@@ -114,7 +114,7 @@ func (d *data) medians(b *strings.Builder, t table) {
 				continue
 			}
 			s := benchmath.AssumeNothing.Summary(benchmath.NewSample(times, &benchmath.DefaultThresholds), 0.95)
-			fmt.Fprintf(b, " %s %s, %s |", number(s.Center), s.PctRangeString(), number(median(d.of(t, o, impl, "allocs/op"))))
+			fmt.Fprintf(b, " %s ±%s, %s |", number(s.Center), s.PctRangeString(), number(median(d.of(t, o, impl, "allocs/op"))))
 		}
 		b.WriteByte('\n')
 	}

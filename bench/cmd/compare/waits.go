@@ -83,7 +83,9 @@ func measureWaits(w io.Writer, name string, s bench.Semaphore, workers int) {
 	slices.Sort(waits)
 	fmt.Fprintf(w, "Benchmark%s \t%d\t%.4g ns/op\t%.4g jain", name, len(waits), float64(took)/float64(len(waits)), evenness(all, windows))
 	for _, q := range quantiles {
-		fmt.Fprintf(w, "\t%d %s", waits[int(q*float64(len(waits)-1))], quantileUnit(q))
+		if workers == cdfWorkers || q == 0.99 || q == 1 {
+			fmt.Fprintf(w, "\t%d %s", waits[int(q*float64(len(waits)-1))], quantileUnit(q))
+		}
 	}
 	fmt.Fprintln(w)
 }
