@@ -51,7 +51,7 @@ func (d dashboard) exprs() (all []string) {
 }
 
 func TestDashboard_ShowsOnlyWhatIsExported(t *testing.T) {
-	metrics, _ := leaking(t)
+	_, metrics, _ := leaking(t)
 	d := readDashboard(t)
 	exprs := d.exprs()
 	require.Greater(t, len(exprs), 30)
@@ -67,7 +67,7 @@ func TestDashboard_ShowsOnlyWhatIsExported(t *testing.T) {
 
 // Whatever is exported, somebody should look at.
 func TestDashboard_ShowsAllThatIsExported(t *testing.T) {
-	metrics, _ := leaking(t)
+	_, metrics, _ := leaking(t)
 	shown := strings.Join(readDashboard(t).exprs(), "\n")
 	for _, family := range regexp.MustCompile(`(?m)^# TYPE (ration_pool_\w+)`).FindAllStringSubmatch(metrics, -1) {
 		require.Contains(t, shown, family[1])
@@ -75,7 +75,7 @@ func TestDashboard_ShowsAllThatIsExported(t *testing.T) {
 }
 
 func TestDashboard_LegendsNameLabelsThatThereAre(t *testing.T) {
-	metrics, _ := leaking(t)
+	_, metrics, _ := leaking(t)
 	for _, p := range readDashboard(t).Panels {
 		for _, target := range p.Targets {
 			name := metricName.FindString(target.Expr)
@@ -155,7 +155,7 @@ func TestRules_TestsNoticeOtherRules(t *testing.T) {
 }
 
 func TestRules_AskOnlyForWhatIsExported(t *testing.T) {
-	metrics, _ := leaking(t)
+	_, metrics, _ := leaking(t)
 	rules, err := os.ReadFile("ration.rules.yml")
 	require.NoError(t, err)
 	text := regexp.MustCompile(`(?m)^ *#.*$`).ReplaceAllString(string(rules), "")

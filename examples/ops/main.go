@@ -8,8 +8,9 @@
 //
 // While it runs, it serves
 //
-//	/metrics       for Prometheus; ration.rules.yml has the alerts, grafana.json a dashboard
-//	/healthz       503 once no session is left to send with, 200 before
+//	/metrics        for Prometheus; ration.rules.yml has the alerts, grafana.json a dashboard
+//	/debug/ration   a page for people, and with ?format=pprof for go tool pprof
+//	/healthz        503 once no session is left to send with, 200 before
 //
 // and prints what it sees itself, once a second, and what the detector has to say.
 // When it ends, the error of the pool's Close names who has not given back what.
@@ -35,6 +36,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ration-go/ration"
+	"github.com/ration-go/ration/debug"
 	"github.com/ration-go/ration/promration"
 )
 
@@ -83,7 +85,7 @@ func run(ctx context.Context, out io.Writer, c config) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "serving http://%s/metrics and /healthz\n", listener.Addr())
+	fmt.Fprintf(out, "serving http://%s/debug/ration, /metrics and /healthz\n", listener.Addr())
 
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
@@ -120,6 +122,7 @@ func (s *service) handler() http.Handler {
 	registry.MustRegister(s.metrics)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/debug/ration", s.page)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	return mux
 }
@@ -193,7 +196,11 @@ func (s *service) close(ctx context.Context, out io.Writer) error {
 
 // newService makes the parts and has them watched.
 func newService(mailAddr string, threshold time.Duration, out io.Writer) (*service, error) {
-	s := &service{metrics: promration.New(nil), renders: ration.NewSemaphore(8, nil)}
+	s := &service{
+		metrics: promration.New(nil),
+		page:    debug.New(&debug.Options{Revoke: true}), // only for those on this machine
+		renders: ration.NewSemaphore(8, nil),
+	}
 	var err error
 	if s.rate, err = ration.NewTokenBucket(ration.PerSecond(60), 10); err != nil {
 		return nil, err
@@ -219,6 +226,9 @@ func newService(mailAddr string, threshold time.Duration, out io.Writer) (*servi
 	if err != nil {
 		return nil, err
 	}
+	s.page.Add("mail", debug.Pool(s.pool, nil))
+	s.page.Add("renders", debug.Semaphore(s.renders))
+	s.page.Add("mails", debug.Bucket(s.rate))
 	return s, errors.Join(
 		promration.AddPool(s.metrics, "mail", s.pool),
 		s.metrics.AddSemaphore("renders", s.renders),

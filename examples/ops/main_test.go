@@ -69,20 +69,23 @@ func get(t testing.TB, url string) (status int, body string) {
 }
 
 // leaking returns what /metrics shows once the leak has been found.
-func leaking(t *testing.T) (metrics string, stop func() string) {
-	url, stop := start(t, config{leakAfter: 50 * time.Millisecond, threshold: 300 * time.Millisecond})
+func leaking(t *testing.T) (url, metrics string, stop func() string) {
+	url, stop = start(t, config{leakAfter: 50 * time.Millisecond, threshold: 300 * time.Millisecond})
 	require.Eventually(t, func() bool {
 		_, metrics = get(t, url+"/metrics")
 		return strings.Contains(metrics, `ration_pool_suspects{pool="mail"} 1`)
 	}, 20*time.Second, 20*time.Millisecond)
-	return metrics, stop
+	return url, metrics, stop
 }
 
 func TestOps_FindsTheLeak(t *testing.T) {
-	metrics, stop := leaking(t)
+	url, metrics, stop := leaking(t)
 	require.Contains(t, metrics, `ration_pool_leaks_total{kind="suspect",pool="mail"} 1`)
 	require.Contains(t, metrics, `ration_semaphore_capacity{semaphore="renders"} 8`)
 	require.Contains(t, metrics, `ration_bucket_rate_per_second{bucket="mails"} 60`)
+	_, page := get(t, url+"/debug/ration")
+	require.Contains(t, page, "newsletter")
+	require.Contains(t, page, "sendNewsletter", "the stack of who borrowed it")
 	out := stop()
 	require.Regexp(t, `SUSPECT: lease \d+ of "newsletter", held \S+, acquired by \S+sendNewsletter at service.go:\d+`, out)
 	require.Regexp(t, `1 leases still out.*lease \d+ of "newsletter"`, out, "Close says so too")

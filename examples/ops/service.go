@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ration-go/ration"
+	"github.com/ration-go/ration/debug"
 	"github.com/ration-go/ration/promration"
 )
 
@@ -20,6 +21,7 @@ const (
 // A service sends mails.
 type service struct {
 	metrics  *promration.Collector
+	page     *debug.Page
 	detector *ration.Detector
 	pool     *ration.Pool[*session]
 	renders  *ration.Semaphore   // bounds the mails rendered at once, by their size
@@ -40,6 +42,7 @@ func (s *service) work(ctx context.Context, leakAfter time.Duration) error {
 		})
 	}
 	part(func() error { return s.detector.Run(ctx) })
+	part(func() error { return s.page.Run(ctx) }) // so that there is a history when somebody looks
 	for w := range workers {
 		part(func() error {
 			for id := w; ; id += workers {
