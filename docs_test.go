@@ -87,6 +87,9 @@ func TestDocs_LinkedFilesExist(t *testing.T) {
 func TestDocs_ReadmeCodeRuns(t *testing.T) {
 	files, err := filepath.Glob("*example*_test.go")
 	require.NoError(t, err)
+	debugging, err := filepath.Glob("debug/example*_test.go")
+	require.NoError(t, err)
+	files = append(files, debugging...)
 	var code []string
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
