@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -130,17 +131,33 @@ func dark(yes bool) action {
 // serve starts a server with a page at some path.
 func serve(t *testing.T, p *debug.Page) (url string) {
 	t.Helper()
+	url, _ = serveUntil(t, p)
+	return url
+}
+
+// serveUntil is serve until it is stopped, or the test is over.
+func serveUntil(t *testing.T, p *debug.Page) (url string, stop func()) {
+	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle("/debug/ration", p)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return server.URL + "/debug/ration"
+	return server.URL + "/debug/ration", server.Close
+}
+
+// serveHTML starts a server with a page that does not change.
+func serveHTML(t *testing.T, html []byte) (url string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(html) }))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func newPool(t *testing.T, capacity int64) *ration.Pool[struct{}] {
 	t.Helper()
 	pool, err := ration.NewPermitPool(capacity, nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { goruntime.KeepAlive(pool) }) // the page does not
 	return pool
 }
 

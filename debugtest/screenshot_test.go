@@ -2,8 +2,6 @@ package debugtest
 
 import (
 	"flag"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,8 +16,7 @@ var screenshots = flag.String("screenshots", "", "directory to write pictures of
 // It always builds the scene and looks at it.
 func TestScreenshots(t *testing.T) {
 	html := scene(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(html) }))
-	defer server.Close()
+	url := serveHTML(t, html)
 	for _, picture := range []struct {
 		name          string
 		width, height int64
@@ -29,7 +26,7 @@ func TestScreenshots(t *testing.T) {
 		{"debug-dark.png", 1180, 0, true},
 		{"debug-phone.png", 390, 0, false},
 	} {
-		tab := open(t, server.URL, size(picture.width, 900), dark(picture.dark))
+		tab := open(t, url, size(picture.width, 900), dark(picture.dark))
 		tab.run(chromedp.Click(css("#pause")))
 		tab.run(chromedp.Click(css("tr.suspect .by summary")))
 		tab.run(chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
