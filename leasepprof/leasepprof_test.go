@@ -75,6 +75,7 @@ func TestWrite_CountsByStack(t *testing.T) {
 	require.Regexp(t, `\s3 75.00%.*leasepprof\.request`, top)
 	require.Regexp(t, `\s1 25.00%.*leasepprof\.nightlyExport`, top)
 	require.NotContains(t, top, "ration.(*Pool", "the same for everybody")
+	require.NotContains(t, top, "runtime.goexit")
 	require.Regexp(t, `\s5permits 62.50%.*leasepprof\.nightlyExport`, pprof(t, profile.Bytes(), "-top", "-sample_index=weight"))
 	require.Regexp(t, `\s10s\s+100%.*leasepprof\.nightlyExport`, pprof(t, profile.Bytes(), "-top", "-sample_index=age"))
 	require.NotContains(t, pprof(t, profile.Bytes(), "-top", "-tagfocus=owner=nightly"), "leasepprof.request")
@@ -153,7 +154,9 @@ func TestHandler_RefusesOthers(t *testing.T) {
 	require.Equal(t, 405, ask(h, "POST", nil).Code)
 	require.Equal(t, 403, ask(h, "GET", func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }).Code)
 	require.Equal(t, 403, ask(h, "GET", func(r *http.Request) { r.Host = "evil.example" }).Code)
-	require.Equal(t, 403, ask(h, "GET", func(r *http.Request) { r.Header.Set("Forwarded", "for=192.0.2.1") }).Code)
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"} {
+		require.Equal(t, 403, ask(h, "GET", func(r *http.Request) { r.Header.Set(header, "192.0.2.1") }).Code, header)
+	}
 
 	open := NewHandler(&Options{Authorize: func(*http.Request) bool { return true }})
 	require.Equal(t, 200, ask(open, "GET", func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }).Code)
