@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ration-go/ration"
@@ -243,13 +242,11 @@ func (p *Page) reportLeases(lender Lender, order order) (leases []leaseReport, t
 	return leases, len(infos)
 }
 
-// borrower leaves out the frames that are the same for everybody: those of
-// package ration at the top and the runtime's at the bottom.
-func borrower(frames []runtime.Frame) []frame {
-	var stack []frame
+// borrower leaves out the runtime's frame at the bottom, which is the same for
+// everybody.
+func borrower(frames []runtime.Frame) (stack []frame) {
 	for _, f := range frames {
-		own := len(stack) == 0 && strings.HasPrefix(f.Function, "github.com/ration-go/ration.")
-		if !own && f.Function != "runtime.goexit" {
+		if f.Function != "runtime.goexit" {
 			stack = append(stack, frame{f.Function, f.File, f.Line})
 		}
 	}

@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ration-go/ration"
@@ -75,20 +73,16 @@ func (p *profile) stack(lease ration.LeaseInfo) []uint64 {
 	return ids
 }
 
-// borrower returns the frames that are worth showing: without those of package
-// ration at the top, which are the same for everybody, and without the runtime's
-// at the bottom.
+// borrower returns the frames that are worth showing: without the runtime's at
+// the bottom, which is the same for everybody.
 func borrower(frames []runtime.Frame) []runtime.Frame {
 	if n := len(frames); n > 0 && frames[n-1].Function == "runtime.goexit" {
 		frames = frames[:n-1]
 	}
-	own := slices.IndexFunc(frames, func(f runtime.Frame) bool {
-		return !strings.HasPrefix(f.Function, "github.com/ration-go/ration.")
-	})
-	if own < 0 {
+	if len(frames) == 0 {
 		return []runtime.Frame{{Function: noStack}}
 	}
-	return frames[own:]
+	return frames
 }
 
 func (p *profile) location(frame runtime.Frame) uint64 {

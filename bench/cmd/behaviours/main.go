@@ -15,6 +15,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+
+	"github.com/ration-go/ration/bench/internal/markdown"
 )
 
 func main() {
@@ -48,5 +50,5 @@ func run(ctx context.Context, doc, readme string, out, progress io.Writer) error
 	if err := os.WriteFile(doc, []byte(document(tables)), 0o644); err != nil {
 		return err
 	}
-	return replaceSection(readme, "behaviours", tables)
+	return markdown.ReplaceSection(readme, "behaviours", tables)
 }

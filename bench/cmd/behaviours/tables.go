@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -65,18 +64,4 @@ func versions() string {
 		}
 	}
 	return strings.Join(list, ", ") + "."
-}
-
-// replaceSection puts text between two comments of a file that name the section.
-func replaceSection(file, section, text string) error {
-	old, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := strings.Cut(string(old), "<!-- "+section+" -->\n")
-	_, tail, ok2 := strings.Cut(rest, "<!-- /"+section+" -->")
-	if !ok || !ok2 {
-		return fmt.Errorf("%s: there is no <!-- %s --> and <!-- /%[2]s -->", file, section)
-	}
-	return os.WriteFile(file, []byte(head+"<!-- "+section+" -->\n"+text+"<!-- /"+section+" -->"+tail), 0o644)
 }

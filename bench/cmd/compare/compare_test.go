@@ -122,12 +122,3 @@ func TestCompare_RatioTellsWhoIsFaster(t *testing.T) {
 		require.Equal(t, test.want, ratio(test.ours, theirs))
 	}
 }
-
-func TestCompare_RefusesADocumentWithoutAPlace(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "doc.md")
-	require.NoError(t, os.WriteFile(file, []byte("<!-- compare -->\nno end\n"), 0o644))
-	require.ErrorContains(t, replaceSection(file, "compare", "text"), "<!-- /compare -->")
-	doc, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, "<!-- compare -->\nno end\n", string(doc))
-}

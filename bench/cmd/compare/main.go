@@ -23,6 +23,8 @@ import (
 	"os"
 	"os/signal"
 	"time"
+
+	"github.com/ration-go/ration/bench/internal/markdown"
 )
 
 type config struct {
@@ -68,7 +70,7 @@ func run(ctx context.Context, c config, out, progress io.Writer) error {
 	}
 	tables := d.tables()
 	fmt.Fprintln(out, tables)
-	if err := replaceSection(c.doc, "compare", tables); err != nil {
+	if err := markdown.ReplaceSection(c.doc, "compare", tables); err != nil {
 		return err
 	}
 	return d.draw(c.images)
