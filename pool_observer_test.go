@@ -243,3 +243,31 @@ func TestObserver_OpenedIsOnlyWhatWasOpenedForTheBorrower(t *testing.T) {
 		require.Equal(t, "granted", w.lastAcquired(t).Outcome)
 	})
 }
+
+// BenchmarkObserver is what a loan pays for being told of, by functions that do
+// nothing.
+func BenchmarkObserver(b *testing.B) {
+	for _, observed := range []struct {
+		by string
+		Observer
+	}{
+		{"nobody", Observer{}},
+		{"acquired", Observer{Acquired: func(AcquireEvent) {}}},
+		{"returned", Observer{Returned: func(ReturnEvent) {}}},
+		{"both", Observer{Acquired: func(AcquireEvent) {}, Returned: func(ReturnEvent) {}}},
+	} {
+		b.Run("by="+observed.by, func(b *testing.B) {
+			p, err := NewPermitPool(1, &PoolOptions[struct{}]{Observer: observed.Observer})
+			require.NoError(b, err)
+			ctx := context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := p.Acquire(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				l.Close()
+			}
+		})
+	}
+}
