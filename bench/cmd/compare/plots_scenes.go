@@ -83,22 +83,21 @@ func (d *data) leak() figure {
 		y := float64(i)
 		for _, r := range d.all("Loan", "scene", "leak", "owner", owner) {
 			from, until := r.vals["from-ms"], r.vals["until-ms"]
-			if owner == "newsletter" {
-				addBox(p, from, y-0.3, suspect, y+0.3, orange)
-				addBox(p, suspect, y-0.3, until, y+0.3, red)
-				addText(p, suspect-6, y, fmt.Sprintf("LEAK-SUSPECT at %.0f ms of age", suspect-from), color.White, text.XRight)
+			bar := func(from, until float64, c color.Color) { addBox(p, from, y-0.3, until, y+0.3, c) }
+			switch owner {
+			case "newsletter":
+				bar(from, suspect, orange)
+				bar(suspect, until, red)
+				addText(p, suspect+8, y, fmt.Sprintf("LEAK-SUSPECT held=%.0fms", suspect-from), color.White, text.XLeft)
 				addText(p, until+8, y, "Revoke", ink, text.XLeft)
 				addText(p, from+threshold, y+0.56, "threshold", faint, text.XCenter)
-				tick := plotter.XYs{{X: from + threshold, Y: y - 0.42}, {X: from + threshold, Y: y + 0.42}}
-				addLine(p, tick, lineStyle(ink, 1))
-				continue
-			}
-			c := color.Color(grey)
-			if owner == "report" {
-				c = sky
+				addLine(p, plotter.XYs{{X: from + threshold, Y: y - 0.42}, {X: from + threshold, Y: y + 0.42}}, lineStyle(ink, 1))
+			case "report":
+				bar(from, until, sky)
 				addText(p, from+8, y, "said beforehand that it takes long: MaxHold", ink, text.XLeft)
+			default:
+				bar(from, until, grey)
 			}
-			addBox(p, from, y-0.3, until, y+0.3, c)
 		}
 	}
 	p.Y.Min, p.Y.Max = -0.6, float64(len(owners))-0.4
