@@ -65,6 +65,9 @@ func TestDetector_AdviceComesFromHoldTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuarded(t, 2, &DetectorOptions{Threshold: time.Hour})
 		require.Zero(t, g.d.Advice(g), "of nothing")
+		unwatched, err := NewPermitPool(1, nil)
+		require.NoError(t, err)
+		require.Zero(t, g.d.Advice(unwatched), "nor of what nobody has watched")
 		hold := func(d time.Duration) {
 			l := g.take(AcquireOptions{})
 			time.Sleep(d)

@@ -26,7 +26,8 @@ import (
 func drop(g *guarded, owner string) { g.take(AcquireOptions{Owner: owner}) }
 
 func TestDetector_ProvesADroppedLease(t *testing.T) {
-	g := newGuarded(t, 2, &DetectorOptions{Threshold: time.Hour, ProveEvery: 1})
+	var log strings.Builder
+	g := newGuarded(t, 2, &DetectorOptions{Threshold: time.Hour, ProveEvery: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	kept := g.take(AcquireOptions{Owner: "kept"})
 	copies := []Lease[struct{}]{kept}
 	kept = Lease[struct{}]{}
@@ -47,6 +48,9 @@ func TestDetector_ProvesADroppedLease(t *testing.T) {
 	require.Zero(t, g.Stats().Available, "it only tells")
 	runtime.GC()
 	requireEvents(t, g.d.Scan(), nil, nil, nil)
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), `level=ERROR msg="ration: leak proved"`)
+	require.Contains(t, log.String(), "lease.owner=dropped")
 	closeAll(t, copies...)
 	_ = kept
 }
