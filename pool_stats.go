@@ -168,7 +168,10 @@ func (p *Pool[T]) Audit() error {
 	var lentWeight int64
 	seen := make(map[*slot[T]]bool)
 	for l := p.out.head; l != nil; l = l.next {
-		law(!seen[l], "lease %d is in the table twice", l.state.Load()>>phaseBits)
+		if seen[l] { // the table runs in a circle
+			law(false, "lease %d is in the table twice", l.state.Load()>>phaseBits)
+			break
+		}
 		law(l.prev == nil || l.prev.state.Load()>>phaseBits < l.state.Load()>>phaseBits || !l.isLent() || !l.prev.isLent(),
 			"lease %d is out of order", l.state.Load()>>phaseBits)
 		seen[l] = true
@@ -176,7 +179,11 @@ func (p *Pool[T]) Audit() error {
 	}
 	law(len(seen) == p.out.len, "%d leases in the table, %d counted", len(seen), p.out.len)
 	for i := p.idle.head; i != nil; i = i.next {
-		law(!seen[i] && !i.isLent(), "an idle resource is on loan")
+		if seen[i] {
+			law(false, "a resource is idle twice, or idle and on loan")
+			break
+		}
+		law(!i.isLent(), "an idle resource is on loan")
 		seen[i] = true
 	}
 	law(len(seen) == p.out.len+p.idle.len, "%d idle resources, %d counted", len(seen)-p.out.len, p.idle.len)
