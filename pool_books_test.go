@@ -3,6 +3,8 @@ package ration
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -46,4 +48,54 @@ func TestPool_AuditNamesEachBrokenLaw(t *testing.T) {
 			require.ErrorContains(t, err, `ration: audit "db": `)
 		})
 	}
+}
+
+// A permit of a discarded lease is back at once, its place only when Close has
+// returned: whoever comes in between waits for that, also where nothing is opened.
+func TestNewPermitPool_WaitsForThePlaceOfWhatIsBeingDestroyed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := NewPermitPool(1, &PoolOptions[struct{}]{Close: func(struct{}) error {
+			time.Sleep(time.Second)
+			return nil
+		}})
+		require.NoError(t, err)
+		l, err := p.Acquire(t.Context())
+		require.NoError(t, err)
+		began := time.Now()
+		go l.Discard()
+		synctest.Wait()
+		require.EqualValues(t, 1, p.Stats().Available)
+		l, err = p.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		require.NoError(t, p.Audit())
+		require.NoError(t, l.Close())
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// What comes after its open has been given up is dropped, if there is no Close.
+func TestPool_ALateResourceWithoutCloseIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		p, err := NewPool(1, func(context.Context) (int, error) {
+			if first {
+				first = false
+				time.Sleep(time.Minute) // whatever its context says
+				return 1, nil
+			}
+			return 2, nil
+		}, &PoolOptions[int]{OpenTimeout: time.Second})
+		require.NoError(t, err)
+		_, err = p.Acquire(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		l, err := p.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2, l.Value())
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, p.Stats().Total)
+		require.NoError(t, p.Audit())
+		require.NoError(t, l.Close())
+		require.NoError(t, p.Close(t.Context()))
+	})
 }
