@@ -100,10 +100,7 @@ func poolName(name string) string {
 
 func writeHolders(b *strings.Builder, leases []LeaseInfo) {
 	for _, l := range leases {
-		fmt.Fprintf(b, "; lease %d", l.ID)
-		if l.Owner != "" {
-			fmt.Fprintf(b, " of %q", l.Owner)
-		}
-		fmt.Fprintf(b, ", held %v", l.Age)
+		b.WriteString("; ")
+		b.WriteString(l.String())
 	}
 }

@@ -1,6 +1,7 @@
 package ration
 
 import (
+	"fmt"
 	"log/slog"
 	"reflect"
 	"runtime"
@@ -21,6 +22,14 @@ type LeaseInfo struct {
 	Near    bool // a Detector found it close to its threshold
 	Suspect bool // a Detector suspects that it has been forgotten
 	Proved  bool // the garbage collector has proved that it has been
+}
+
+// String is short: lease 4 of "leaky", held 350ms.
+func (i LeaseInfo) String() string {
+	if i.Owner == "" {
+		return fmt.Sprintf("lease %d, held %v", i.ID, i.Age)
+	}
+	return fmt.Sprintf("lease %d of %q, held %v", i.ID, i.Owner, i.Age)
 }
 
 // LogValue makes a group of what is known about the lease.

@@ -117,6 +117,15 @@ func ExampleLeaseInfo() {
 	// Output: level=INFO msg=out lease.pool=seats lease.id=1 lease.owner=ann lease.weight=1
 }
 
+func ExampleLeaseInfo_String() {
+	leaky := ration.LeaseInfo{Pool: "seats", Owner: "ann", ID: 4, Weight: 1, Age: 350 * time.Millisecond}
+	fmt.Println(leaky)
+	fmt.Println(ration.Leak{LeaseInfo: leaky})
+	// Output:
+	// lease 4 of "ann", held 350ms
+	// lease 4 of "ann", held 350ms
+}
+
 // observed runs a loan of a pool with an observer.
 func observed(o ration.Observer) {
 	pool, _ := ration.NewPool(1, dialer(), &ration.PoolOptions[*conn]{Name: "db", Observer: o})
