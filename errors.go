@@ -59,8 +59,9 @@ type AcquireError struct {
 // Error says what failed, why, after how long, and who holds what.
 func (e *AcquireError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ration: acquire%s: %s: %v after %v (%d of %d permits held, %d waiting",
-		poolName(e.Pool), e.Op, e.Err, e.Waited, e.Stats.Held, e.Stats.Capacity, e.Stats.Waiters)
+	cause := strings.TrimPrefix(fmt.Sprint(e.Err), "ration: ") // which has been said
+	fmt.Fprintf(&b, "ration: acquire%s: %s: %s after %v (%d of %d permits held, %d waiting",
+		poolName(e.Pool), e.Op, cause, e.Waited, e.Stats.Held, e.Stats.Capacity, e.Stats.Waiters)
 	writeHolders(&b, e.Holders)
 	b.WriteByte(')')
 	return b.String()

@@ -99,3 +99,12 @@ func TestPool_ALateResourceWithoutCloseIsDropped(t *testing.T) {
 		require.NoError(t, p.Close(t.Context()))
 	})
 }
+
+func TestPool_AnErrorDoesNotSayTwiceWhoseItIs(t *testing.T) {
+	p, err := NewPermitPool(1, &PoolOptions[struct{}]{Name: "db"})
+	require.NoError(t, err)
+	_, err = p.AcquireWith(t.Context(), AcquireOptions{Weight: 2})
+	require.ErrorIs(t, err, ErrTooLarge)
+	require.Regexp(t, `^ration: acquire "db": \w+: `+ErrTooLarge.Error()[len("ration: "):]+` after `, err.Error())
+	require.NoError(t, p.Close(t.Context()))
+}

@@ -59,7 +59,7 @@ func TestPool_AMisbehavingOpenLosesNothing(t *testing.T) {
 			var ae *AcquireError
 			require.ErrorAs(t, err, &ae)
 			require.Equal(t, "open", ae.Op)
-			require.Contains(t, err.Error(), "ration: open ")
+			require.Contains(t, err.Error(), ": open: open ")
 		}
 		p.requireGauges(gauges{})
 		require.EqualValues(t, 5, p.Stats().OpenFailed)
