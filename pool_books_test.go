@@ -2,6 +2,7 @@ package ration
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,10 +78,9 @@ func TestNewPermitPool_WaitsForThePlaceOfWhatIsBeingDestroyed(t *testing.T) {
 // What comes after its open has been given up is dropped, if there is no Close.
 func TestPool_ALateResourceWithoutCloseIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := true
+		var opens atomic.Int64
 		p, err := NewPool(1, func(context.Context) (int, error) {
-			if first {
-				first = false
+			if opens.Add(1) == 1 {
 				time.Sleep(time.Minute) // whatever its context says
 				return 1, nil
 			}
