@@ -40,7 +40,7 @@ func (p *Pool[T]) advise() Advice {
 	now := p.clock.now()
 	var open survival
 	p.walk(func(s *slot[T]) bool {
-		if held := time.Duration(now - s.lentAt); s.maxHold == 0 && held >= 0 && !s.marks.proved {
+		if held := time.Duration(now - s.lentAt); s.isLent() && s.maxHold == 0 && held >= 0 && !s.marks.proved {
 			open.censor(held, s.marks.suspect != 0)
 		}
 		return true

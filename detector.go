@@ -141,10 +141,11 @@ func (d *Detector) nearOf(threshold time.Duration) time.Duration {
 type Watchable interface {
 	addWatch(d *Detector) *watch      // the watch of d that is there already, or a new one
 	removeWatch(w *watch) (gone bool) // gone unless it was added more than once
-	scan(w *watch, s *scan)           //
+	scan(w *watch, s *scan)
 	marked(w *watch) (suspects, near int)
 	advise() Advice
 	weakly() weakly
+	isNil() bool
 }
 
 // weakly is a Watchable that is not kept alive.
@@ -190,12 +191,13 @@ type Leak struct {
 }
 
 // DetectorStats is what [Detector.Stats] returns. A lease moves each counter once
-// at most, also if it is touched and becomes a suspect again.
+// at most, also if it is touched and becomes a suspect again, unless the detector
+// has stopped watching the pool in between and begun anew.
 type DetectorStats struct {
 	SuspectsTotal  uint64
 	RecoveredTotal uint64 // suspects given back; those revoked do not count
 	ProvedTotal    uint64
-	Dropped        uint64 // leaks counted here that are in no report: it has 10,000 of a kind and pool at most
+	Dropped        uint64 // leaks counted here that are in no report: it has 10,000 of a kind and pool at most, and none of a pool no longer watched
 	SuspectsNow    int
 	NearNow        int // as of the last scan, but for those given back since
 }

@@ -19,8 +19,8 @@ type watch struct {
 	bit      watchSet // one that no other watch of the pool has
 	added    int      // how often it was, less how often it was removed
 
-	suspects, near    int    // of the leases, as marked
-	recovered, proved []Leak // since the last scan
+	suspects, near               int    // of the leases, as marked
+	suspected, recovered, proved []Leak // not yet in a report
 
 	movements movements // at the last scan
 	still     int       // scans that have found the same
@@ -36,7 +36,8 @@ const everyWatch = ^watchSet(0)
 // marks are what detectors have found of a lease.
 type marks struct {
 	near, suspect watchSet // as of the last scan of each
-	reported      watchSet // whose suspect it has ever been
+	reported      watchSet // of them, which have counted it as a suspect
+	suspected     bool     // by any detector, also one that watches no more
 	proved        bool
 }
 
@@ -57,9 +58,16 @@ type watching struct {
 	suspects atomic.Int64 // of some detector; written under mu
 }
 
+// isNil also finds the nil pool in a struct that a caller has embedded one in.
 func isNil(p Watchable) bool {
-	return p == nil || reflect.ValueOf(p).IsNil()
+	if p == nil {
+		return true
+	}
+	v := reflect.ValueOf(p)
+	return v.Kind() == reflect.Pointer && v.IsNil() || p.isNil()
 }
+
+func (p *Pool[T]) isNil() bool { return p == nil }
 
 type weakPool[T any] struct{ p weak.Pointer[Pool[T]] }
 
@@ -101,6 +109,7 @@ func (p *Pool[T]) removeWatch(w *watch) (gone bool) {
 	if gone = w.added == 0; gone {
 		p.watches = slices.DeleteFunc(p.watches, func(other *watch) bool { return other == w })
 		p.chooseSampling()
+		w.detector.dropped.Add(uint64(len(w.suspected) + len(w.recovered) + len(w.proved)))
 	}
 	p.mu.Unlock()
 	if gone {
@@ -187,7 +196,7 @@ func (p *Pool[T]) writeOff(s *slot[T], f fate, now int64) {
 	} else if s.weighs > 0 && f != destroyRevoked {
 		p.holds.add(time.Duration(now-s.lentAt), s.weighs)
 	}
-	if s.marks.reported != 0 && f != destroyRevoked {
+	if s.marks.suspected && f != destroyRevoked {
 		if now == 0 {
 			now = p.clock.now()
 		}
@@ -236,21 +245,24 @@ func (p *Pool[T]) scan(w *watch, report *scan) {
 	d := w.detector
 	lost := p.collectProofs()
 	now := p.clock.now()
-	var suspects []Leak
 	var excused int64 // permits of leases that have said that they take long
 	p.walk(func(s *slot[T]) bool {
-		if p.bits&w.bit == 0 || w.added == 0 {
+		switch {
+		case w.added == 0:
 			return false
+		case !s.isLent():
+			return true
 		}
 		class := d.classify(time.Duration(now-s.activeAt), s.maxHold)
 		p.mark(s, w.bit, class)
 		if class == suspect && s.marks.reported&w.bit == 0 {
-			if s.marks.reported == 0 {
+			if !s.marks.suspected {
 				p.stats.Suspected++
 			}
+			s.marks.suspected = true
 			s.marks.reported |= w.bit
 			d.suspected.Add(1)
-			d.keep(&suspects, s.leak(now))
+			d.keep(&w.suspected, s.leak(now))
 		}
 		if s.maxHold != 0 && class != suspect {
 			excused += s.weight
@@ -266,10 +278,10 @@ func (p *Pool[T]) scan(w *watch, report *scan) {
 	if w.added == 0 {
 		return
 	}
-	report.Suspects = append(report.Suspects, suspects...)
+	report.Suspects = append(report.Suspects, w.suspected...)
 	report.Recovered = append(report.Recovered, w.recovered...)
 	report.Proved = append(report.Proved, w.proved...)
-	w.recovered, w.proved = nil, nil
+	w.suspected, w.recovered, w.proved = nil, nil, nil
 	r := p.report(w, excused)
 	if r.Lost && !w.lost {
 		report.lost = append(report.lost, r)

@@ -23,9 +23,13 @@ type Lease[T any] struct {
 	token *leaseToken // set for the leases whose loss the garbage collector can prove
 }
 
-// end ends the loan, if it has not ended yet.
+// end ends the loan, if it has not ended yet. Until then the token is in use, or a
+// holder whose Close the compiler has inlined would hold no token any more, long
+// before it closes, and its lease would be proved lost.
 func (l Lease[T]) end(phase uint64) bool {
-	return l.slot != nil && l.slot.state.CompareAndSwap(loanState(l.id, lent), loanState(l.id, phase))
+	ended := l.slot != nil && l.slot.state.CompareAndSwap(loanState(l.id, lent), loanState(l.id, phase))
+	runtime.KeepAlive(l.token)
+	return ended
 }
 
 // Value returns the resource. It panics with [ErrLeaseClosed], or with

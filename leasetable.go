@@ -119,9 +119,11 @@ type cursor[T any] struct {
 // microseconds' worth.
 const walkStride = 128
 
-// walk calls visit under mu for every open lease, oldest first, until it returns
-// false. It lets go of mu now and then, so that the longest of tables holds up
-// nobody; leases that end meanwhile may or may not be visited, later ones are not.
+// walk calls visit under mu for every lease in the table, oldest first, until it
+// returns false: for the open ones, and for those just being ended, whose end has
+// not got the lock yet. It lets go of mu now and then, so that the longest of tables
+// holds up nobody; leases that end meanwhile may or may not be visited, later ones
+// are not.
 func (p *Pool[T]) walk(visit func(*slot[T]) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +133,7 @@ func (p *Pool[T]) walk(visit func(*slot[T]) bool) {
 	for n := 1; c.at != nil; n++ {
 		s := c.at
 		c.at = s.next
-		if s.state.Load()>>phaseBits > last || s.isLent() && !visit(s) {
+		if s.state.Load()>>phaseBits > last || !visit(s) {
 			break
 		}
 		if n%walkStride == 0 {

@@ -173,35 +173,47 @@ func (p *Pool[T]) AcquireWith(ctx context.Context, o AcquireOptions) (Lease[T], 
 		return p.failed(o, "wait", outcomeOf(ctx.Err()), ctx.Err(), start, false)
 	}
 	if p.opts.Rate == nil {
-		return p.acquire(ctx, o, start)
+		return p.acquire(ctx, o, start, start, false)
 	}
-	if err := p.waitRate(ctx, o.Weight); err != nil {
+	if err := p.permits.check(o.Weight); err != nil { // nobody waits for a token to be refused
+		return p.failed(o, "wait", outcomeOf(err), err, start, false)
+	}
+	waited, err := p.waitRate(ctx)
+	if err != nil {
 		return p.failed(o, "rate", outcomeOf(err), err, start, true)
 	}
-	l, err := p.acquire(ctx, o, start)
+	now := start
+	if waited {
+		now = p.clock.now() // it has not held anything until now
+	}
+	l, err := p.acquire(ctx, o, start, now, waited)
 	if err != nil {
 		p.opts.Rate.Return(1)
 	}
 	return l, err
 }
 
-// acquire is AcquireWith once there is a token.
-func (p *Pool[T]) acquire(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
+// acquire is AcquireWith once there is a token, which may have had to be waited
+// for.
+func (p *Pool[T]) acquire(ctx context.Context, o AcquireOptions, start, now int64, waited bool) (Lease[T], error) {
 	p.mu.Lock()
 	if !p.permits.takeFast(o.Weight) {
 		if took, _ := p.permits.barge(o.Weight, o.Weight); took == 0 {
 			p.arriving.add(o.Weight)
 			p.mu.Unlock()
-			return p.acquireWaiting(ctx, o, start)
+			return p.acquireWaiting(ctx, o, start, now, waited)
 		}
 	}
-	s := p.takeIdle(start, false)
+	s := p.takeIdle(now, false)
 	if s == nil {
 		p.onTheWay += o.Weight
 		p.mu.Unlock()
-		return p.acquireNeeding(ctx, o, start, false)
+		return p.acquireNeeding(ctx, o, start)
 	}
-	l := p.lend(s, &o, start)
+	l := p.lend(s, &o, now)
+	if waited {
+		p.countWait(now - start)
+	}
 	p.mu.Unlock()
 	return p.lent(l, &o, start, "granted"), nil
 }

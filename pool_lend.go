@@ -18,28 +18,26 @@ type need[T any] struct {
 	abandoned bool            // and it has left without waiting for that
 }
 
-// waitRate waits for a token of PoolOptions.Rate, until the pool is closed. A
-// request that the pool would refuse does not wait for one.
-func (p *Pool[T]) waitRate(ctx context.Context, weight int64) error {
-	if err := p.permits.check(weight); err != nil {
-		return err
-	}
+// waitRate takes a token of PoolOptions.Rate. It waits for one until the pool is
+// closed, and reports whether it did.
+func (p *Pool[T]) waitRate(ctx context.Context) (waited bool, err error) {
 	if p.opts.Rate.Allow(1) {
-		return nil
+		return false, nil
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.alive, cancel)()
-	err := p.opts.Rate.Wait(waiting, 1)
+	err = p.opts.Rate.Wait(waiting, 1)
 	if err != nil && ctx.Err() == nil && p.alive.Err() != nil {
-		return ErrClosed
+		err = ErrClosed
 	}
-	return err
+	return true, err
 }
 
 // acquireWaiting goes on where AcquireWith found no permit. It counts as arriving.
-func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
-	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, start)
+func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start, now int64, waited bool) (Lease[T], error) {
+	now, queued, err := p.permits.acquireQueued(ctx, o.Weight, now)
+	queued = queued || waited
 	p.mu.Lock()
 	p.arriving.sub(o.Weight)
 	if err != nil {
@@ -56,12 +54,12 @@ func (p *Pool[T]) acquireWaiting(ctx context.Context, o AcquireOptions, start in
 	}
 	p.onTheWay += o.Weight
 	p.mu.Unlock()
-	return p.acquireNeeding(ctx, o, start, queued)
+	return p.acquireNeeding(ctx, o, start)
 }
 
 // acquireNeeding goes on with a permit and without a resource. The weight counts
 // as on the way.
-func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start int64, queued bool) (Lease[T], error) {
+func (p *Pool[T]) acquireNeeding(ctx context.Context, o AcquireOptions, start int64) (Lease[T], error) {
 	w := newWaiter(o.Weight, p.clock.now())
 	n := &need[T]{w: w, ctx: ctx}
 	w.tag = n

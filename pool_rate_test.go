@@ -138,11 +138,12 @@ func TestPool_ARequestThatThePoolRefusesCostsNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newTestBucket(t, Every(time.Hour), 1)
 		p := newRatedPool(t, 1, b)
-		p.borrowWith(t.Context(), 0, AcquireOptions{Weight: 2}).failed(t, "rate", ErrTooLarge)
+		p.borrowWith(t.Context(), 0, AcquireOptions{Weight: 2}).failed(t, "wait", ErrTooLarge)
 		p.borrowWith(canceled(), 0, AcquireOptions{}).failed(t, "wait", context.Canceled)
 		requireTokens(t, 1, b)
 		require.True(t, b.Allow(1))
-		p.borrowWith(t.Context(), 0, AcquireOptions{Weight: 2}).failed(t, "rate", ErrTooLarge) // without a wait
+		p.borrowWith(t.Context(), 0, AcquireOptions{Weight: 2}).failed(t, "wait", ErrTooLarge)
+		require.Zero(t, p.Stats().Waited, "refused at once")
 	})
 }
 
@@ -156,12 +157,44 @@ func TestPool_CloseEndsTheWaitForAToken(t *testing.T) {
 			w.failed(t, "rate", ErrClosed)
 			require.Zero(t, w.took)
 		}
-		p.borrow().failed(t, "rate", ErrClosed)
+		p.borrow().failed(t, "wait", ErrClosed)
 		require.Equal(t, time.Hour, b.RetryAfter(1), "nobody is left in the queue, and nothing was taken")
 		time.Sleep(time.Hour)
-		p.borrow().failed(t, "rate", ErrClosed)
+		p.borrow().failed(t, "wait", ErrClosed)
 		_, ok := p.TryAcquire()
 		require.False(t, ok)
 		requireTokens(t, 1, b)
+	})
+}
+
+// Who waits for a token has waited, and has held nothing.
+func TestPool_TheWaitForATokenIsNoHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d, err := NewDetector(&DetectorOptions{Threshold: time.Second})
+		require.NoError(t, err)
+		b := newDrainedBucket(t, Every(time.Minute), 1)
+		p := newTestPool(t, 2, nil, &thingOptions{Rate: b, Detector: d})
+		require.NoError(t, p.Warm(t.Context(), 1))
+		for range 3 {
+			w := p.parked()
+			time.Sleep(time.Minute)
+			l := w.got(t)
+			require.Equal(t, time.Now(), l.Info().AcquiredAt)
+			require.Empty(t, d.Scan().Suspects)
+			closeAll(t, l)
+		}
+		require.EqualValues(t, 3, p.Stats().Waited)
+		require.Equal(t, 3*time.Minute, p.Stats().WaitTime)
+		require.Zero(t, d.Advice(p).Max)
+
+		l := p.leaseWith(AcquireOptions{Weight: 2}) // waits for its token here
+		w := p.parked()
+		time.Sleep(2 * time.Minute) // a minute for the token, another for the permit
+		closeAll(t, l)
+		require.Equal(t, time.Now(), w.got(t).Info().AcquiredAt)
+		require.EqualValues(t, 5, p.Stats().Waited)
+		require.Equal(t, 6*time.Minute, p.Stats().WaitTime)
+		require.Equal(t, 2*time.Minute, p.Stats().LongestWait)
+		closeAll(t, w.lease)
 	})
 }

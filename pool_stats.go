@@ -21,7 +21,7 @@ type PoolStats struct {
 	Waiters    int // borrowers waiting for a permit or a resource
 
 	Acquired uint64 // leases made
-	Waited   uint64 // acquires that had to wait, for a permit, an open or a Check, whatever came of it
+	Waited   uint64 // acquires that had to wait, for a token of Rate, a permit, an open or a Check, whatever came of it
 	Canceled uint64 // those of them that ended by their context
 	Refused  uint64 // acquires that failed as closed, too large or queue full
 
@@ -132,7 +132,9 @@ func (p *Pool[T]) Leases() []LeaseInfo {
 	p.mu.Unlock()
 	infos := make([]LeaseInfo, 0, open) // not under mu: a large one takes its time
 	p.walk(func(s *slot[T]) bool {
-		infos = append(infos, s.info(now))
+		if s.isLent() {
+			infos = append(infos, s.info(now))
+		}
 		return true
 	})
 	return infos
